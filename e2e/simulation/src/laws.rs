@@ -129,7 +129,7 @@ impl World {
         let mut terms =
             (0..self.hubs.len()).filter(leads).filter_map(|hub| self.hubs[hub].term.as_ref());
         let in_memory = terms.any(|term| term.memory.contains_key(uid));
-        let in_api = object.facts.reserved && !object.facts.finished;
+        let in_api = object.facts.state.reserved && !object.facts.state.finished;
         let charged = if in_api || in_memory { amount(&object.facts) } else { 0 };
         let used = self.plan.workloads[index].need * running.len() as u64;
         if used > charged {
@@ -271,8 +271,8 @@ impl World {
         else {
             return;
         };
-        let current =
-            facts.attempt == attempt && facts.cluster.as_deref() == Some(name(cluster).as_str());
+        let current = facts.state.attempt == attempt
+            && facts.state.cluster.as_deref() == Some(name(cluster).as_str());
         let wanted = facts.priority;
         let Some(Object::Workload(workload)) = self.clusters[cluster]
             .objects
@@ -313,7 +313,7 @@ impl World {
     /// The first unsettled state at the end; `None` if everything settled.
     pub(crate) fn unsettled(&self) -> Option<String> {
         for (uid, object) in &self.api.objects {
-            if !object.deleted && !object.facts.finished {
+            if !object.deleted && !object.facts.state.finished {
                 return Some(format!("{uid} has not ended: {:?}", object.facts));
             }
             if let (Some((cluster, attempt)), false, 0) =

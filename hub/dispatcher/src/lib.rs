@@ -74,6 +74,7 @@ pub use settings::{BreakerLimits, DispatchMode, DispatcherSettings, StoreLoss};
 use workload::JobKey;
 pub use workload::{
     AdoptRequest, CheckStatus, JobIdentity, MemoryReservation, Replica, WorkloadFacts,
+    WorkloadState,
 };
 pub use write_retries::WriteRetries;
 

@@ -128,7 +128,8 @@ impl ObservationCache {
     /// Moves the observations of an adopted copy to the workload that adopted it, unless that one
     /// has newer ones.
     pub fn move_to_adopter(&mut self, facts: &WorkloadFacts) {
-        let (Some(cluster_uid), Some(cluster)) = (&facts.cluster_uid, &facts.cluster) else {
+        let (Some(cluster_uid), Some(cluster)) = (&facts.state.cluster_uid, &facts.state.cluster)
+        else {
             return;
         };
         for before in facts.replaces.iter().chain([cluster_uid]) {
@@ -163,8 +164,8 @@ mod tests {
         let (west, old, new) = (Name::from("west"), Uid::from("w"), Uid::from("x"));
         let taken = || WorkloadFacts {
             replaces: Some(old.clone()),
-            cluster_uid: Some(old.clone()),
             ..super::super::tests::committed("x", "west", 1)
+                .with(|it| it.cluster_uid = Some(old.clone()))
         };
         let told = |cache: &ObservationCache| {
             cache.get(&west, &new, 1).and_then(|told| told.job_status.clone())

@@ -173,9 +173,9 @@ impl World {
                 let object = self.api.get(&self.owner(&uid));
                 let needed = object.is_some_and(|object| {
                     let facts = &object.facts;
-                    let current = facts.cluster.as_ref().is_none_or(|c| *c == cluster)
-                        && facts.attempt == attempt;
-                    !object.deleted && !facts.finished && current
+                    let current = facts.state.cluster.as_ref().is_none_or(|c| *c == cluster)
+                        && facts.state.attempt == attempt;
+                    !object.deleted && !facts.state.finished && current
                 });
                 assert!(
                     !needed,
@@ -202,23 +202,31 @@ impl World {
     /// its quota.
     fn lifecycle(&mut self, uid: &Uid) {
         let Some(object) =
-            self.api.get_mut(uid).filter(|object| !object.deleted && !object.facts.finished)
+            self.api.get_mut(uid).filter(|object| !object.deleted && !object.facts.state.finished)
         else {
             return;
         };
         if object.facts.job_ended == Some(true) {
             self.end(uid);
-        } else if object.facts.deleting && !object.facts.reserved {
+        } else if object.facts.state.deleting && !object.facts.state.reserved {
             // The job's reconciler removes the finalizer, even if copies are left.
             object.deleted = true;
             self.tell(uid);
-        } else if object.facts.check.as_ref().is_some_and(|(_, check)| *check == CheckStatus::Retry)
+        } else if object
+            .facts
+            .state
+            .check
+            .as_ref()
+            .is_some_and(|(_, check)| *check == CheckStatus::Retry)
         {
             self.evict_on_hub(uid);
-        } else if object.facts.evicted && object.facts.reserved && object.facts.attempt == 0 {
+        } else if object.facts.state.evicted
+            && object.facts.state.reserved
+            && object.facts.state.attempt == 0
+        {
             self.version += 1;
             object.facts.version = self.version;
-            object.facts.reserved = false;
+            object.facts.state.reserved = false;
             self.tell(uid);
         }
     }
@@ -229,57 +237,60 @@ impl World {
             return (WriteOutcome::Superseded, None);
         };
         let facts = &mut object.facts;
-        let going = facts.deleting || facts.finished || (facts.evicted && facts.reserved);
-        let free = facts.active && !going;
+        let going = facts.state.deleting
+            || facts.state.finished
+            || (facts.state.evicted && facts.state.reserved);
+        let free = facts.state.active && !going;
         let done = match write {
             WorkloadWrite::Commit { cluster, attempt, .. }
-                if facts.cluster.as_ref() == Some(cluster) && facts.attempt == *attempt =>
+                if facts.state.cluster.as_ref() == Some(cluster)
+                    && facts.state.attempt == *attempt =>
             {
                 true
             }
             WorkloadWrite::Commit { cluster, attempt, adopts }
-                if free && facts.cluster.is_none() =>
+                if free && facts.state.cluster.is_none() =>
             {
-                assert!(*attempt > facts.attempt, "attempts grow");
-                facts.cluster_uid = adopts
+                assert!(*attempt > facts.state.attempt, "attempts grow");
+                facts.state.cluster_uid = adopts
                     .clone()
                     .filter(|cluster_uid| cluster_uid != uid)
-                    .or(facts.cluster_uid.take());
-                facts.reserved = true;
-                facts.evicted = false;
-                facts.cluster = Some(cluster.clone());
-                facts.attempt = *attempt;
+                    .or(facts.state.cluster_uid.take());
+                facts.state.reserved = true;
+                facts.state.evicted = false;
+                facts.state.cluster = Some(cluster.clone());
+                facts.state.attempt = *attempt;
                 facts.nominated = Vec::new();
-                facts.check = Some(("mk".into(), CheckStatus::Ready));
+                facts.state.check = Some(("mk".into(), CheckStatus::Ready));
                 true
             }
-            WorkloadWrite::Record { nominated, .. } if free && facts.cluster.is_none() => {
-                facts.reserved = true;
-                facts.evicted = false;
+            WorkloadWrite::Record { nominated, .. } if free && facts.state.cluster.is_none() => {
+                facts.state.reserved = true;
+                facts.state.evicted = false;
                 if let Some(nominated) = nominated {
                     facts.nominated = nominated.clone();
                 }
                 true
             }
-            WorkloadWrite::Release if facts.deleting => {
+            WorkloadWrite::Release if facts.state.deleting => {
                 // The job's reconciler removes the finalizer now that nothing runs.
                 object.deleted = true;
                 true
             }
-            WorkloadWrite::Release if facts.evicted && facts.reserved => {
-                facts.reserved = false;
+            WorkloadWrite::Release if facts.state.evicted && facts.state.reserved => {
+                facts.state.reserved = false;
                 true
             }
             WorkloadWrite::Retry { .. } if free => {
-                facts.check = Some(("mk".into(), CheckStatus::Retry));
+                facts.state.check = Some(("mk".into(), CheckStatus::Retry));
                 true
             }
             WorkloadWrite::Finish { cluster, attempt, .. }
-                if !facts.finished
-                    && facts.cluster.as_ref().is_none_or(|c| c == cluster)
-                    && facts.attempt == *attempt =>
+                if !facts.state.finished
+                    && facts.state.cluster.as_ref().is_none_or(|c| c == cluster)
+                    && facts.state.attempt == *attempt =>
             {
-                facts.finished = true;
+                facts.state.finished = true;
                 object.ends += 1;
                 true
             }
@@ -292,7 +303,7 @@ impl World {
         self.version += 1;
         facts.version = self.version;
         let facts = facts.clone();
-        if facts.reserved {
+        if facts.state.reserved {
             self.engine.remove(uid);
         }
         if ends {
@@ -314,11 +325,11 @@ impl World {
             let facts = &owner.facts;
             for (name, attempt) in running {
                 assert!(
-                    attempt <= facts.attempt,
+                    attempt <= facts.state.attempt,
                     "{uid}/{attempt} runs on {name}, the API knows {}",
-                    facts.attempt
+                    facts.state.attempt
                 );
-                let held = facts.reserved || facts.finished || owner.deleted;
+                let held = facts.state.reserved || facts.state.finished || owner.deleted;
                 assert!(held, "{uid}/{attempt} runs on {name} although its quota was given away");
             }
             assert!(self.api[uid].ends <= 1, "{uid} ended twice");
@@ -342,14 +353,18 @@ impl World {
         self.faults = false;
         for _ in 0..20_000 {
             self.step();
-            let done = self.api.values().all(|object| object.deleted || object.facts.finished);
+            let done =
+                self.api.values().all(|object| object.deleted || object.facts.state.finished);
             let clean = self.clusters.values().all(|cluster| cluster.remotes.is_empty());
             if done && clean {
                 return;
             }
         }
-        let open: Vec<_> =
-            self.api.values().filter(|object| !object.deleted && !object.facts.finished).collect();
+        let open: Vec<_> = self
+            .api
+            .values()
+            .filter(|object| !object.deleted && !object.facts.state.finished)
+            .collect();
         let left: Vec<_> =
             self.clusters.iter().map(|(name, cluster)| (name, &cluster.remotes)).collect();
         panic!("lost: {open:#?}, left behind: {left:#?}");
@@ -362,13 +377,13 @@ fn brief(event: &DispatchEvent) -> String {
             "{} v{} reserved={} evicted={} finished={} deleting={} cluster={:?} attempt={} check={:?}",
             facts.uid,
             facts.version,
-            facts.reserved,
-            facts.evicted,
-            facts.finished,
-            facts.deleting,
-            facts.cluster,
-            facts.attempt,
-            facts.check.as_ref().map(|(_, check)| check)
+            facts.state.reserved,
+            facts.state.evicted,
+            facts.state.finished,
+            facts.state.deleting,
+            facts.state.cluster,
+            facts.state.attempt,
+            facts.state.check.as_ref().map(|(_, check)| check)
         )
     };
     match event {

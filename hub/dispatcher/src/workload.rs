@@ -59,6 +59,29 @@ impl AdoptRequest {
     }
 }
 
+/// The part of a Workload that decides whether a write is still needed, too.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorkloadState {
+    /// `spec.active`.
+    pub active: bool,
+    /// It has a deletion timestamp.
+    pub deleting: bool,
+    /// Condition `QuotaReserved` is True.
+    pub reserved: bool,
+    /// Condition `Evicted` is True.
+    pub evicted: bool,
+    /// Condition `Finished` is True.
+    pub finished: bool,
+    /// The dispatching AdmissionCheck and its state.
+    pub check: Option<(Name, CheckStatus)>,
+    /// `status.clusterName`.
+    pub cluster: Option<Name>,
+    /// `status.dispatch.attempt`.
+    pub attempt: u64,
+    /// The uid that clusters use for it, if it adopted a copy of another Workload.
+    pub cluster_uid: Option<Uid>,
+}
+
 /// One Workload and what the dispatcher needs of its queue and its job.
 #[derive(Debug, Clone)]
 pub struct WorkloadFacts {
@@ -74,24 +97,10 @@ pub struct WorkloadFacts {
     /// The WorkloadPriorityClass that sets the priority.
     pub priority_class: Option<Name>,
     pub pod_sets: Arc<[PodSet]>,
-    /// The dispatching AdmissionCheck and its state.
-    pub check: Option<(Name, CheckStatus)>,
+    /// Conditions, cluster and attempt.
+    pub state: WorkloadState,
     /// All other admission checks are Ready.
     pub other_checks_ready: bool,
-    /// Condition `QuotaReserved` is True.
-    pub reserved: bool,
-    /// Condition `Evicted` is True.
-    pub evicted: bool,
-    /// Condition `Finished` is True.
-    pub finished: bool,
-    /// It has a deletion timestamp.
-    pub deleting: bool,
-    /// `spec.active`.
-    pub active: bool,
-    /// `status.clusterName`.
-    pub cluster: Option<Name>,
-    /// `status.dispatch.attempt`.
-    pub attempt: u64,
     /// `status.nominatedClusterNames`.
     pub nominated: Vec<Name>,
     /// Termination grace period of its pods, in milliseconds.
@@ -104,8 +113,6 @@ pub struct WorkloadFacts {
     pub move_request: Option<(u64, Name)>,
     /// Only set after a store loss, to recognize its copies.
     pub subject: Option<JobIdentity>,
-    /// The uid that clusters use for it, if it adopted a copy of another Workload.
-    pub cluster_uid: Option<Uid>,
     /// An administrator's choice of the copy to adopt.
     pub adopt: Option<AdoptRequest>,
     /// The workload slice of the same elastic job that this one replaces.
@@ -121,27 +128,33 @@ pub struct WorkloadFacts {
 }
 
 impl WorkloadFacts {
+    #[cfg(test)]
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut WorkloadState)) -> Self {
+        change(&mut self.state);
+        self
+    }
+
     /// Whether no decision is due: it finished, or it has lost its quota and its cluster.
     pub(crate) fn is_idle(&self) -> bool {
-        self.finished || !(self.reserved || self.cluster.is_some())
+        self.state.finished || !(self.state.reserved || self.state.cluster.is_some())
     }
 
     /// Whether quota that the engine reserved in memory for this version is settled: the API shows
     /// the reservation, or shows that none is needed. A late answer may concern an earlier
     /// reservation.
     pub fn settles_reservation(&self, version: Option<u64>) -> bool {
-        let shown = self.reserved || self.finished || self.cluster.is_some();
+        let shown = self.state.reserved || self.state.finished || self.state.cluster.is_some();
         shown && version.is_none_or(|version| version <= self.version)
     }
 
     /// Whether the workload gives up its quota or its cluster.
     pub fn is_leaving(&self) -> bool {
-        let held = self.reserved || self.cluster.is_some();
-        let refused = self
-            .check
-            .as_ref()
-            .is_some_and(|(_, check)| matches!(check, CheckStatus::Retry | CheckStatus::Rejected));
-        self.deleting || !self.active || (held && (self.evicted || refused))
+        let held = self.state.reserved || self.state.cluster.is_some();
+        let refused =
+            self.state.check.as_ref().is_some_and(|(_, check)| {
+                matches!(check, CheckStatus::Retry | CheckStatus::Rejected)
+            });
+        self.state.deleting || !self.state.active || (held && (self.state.evicted || refused))
     }
 }
 

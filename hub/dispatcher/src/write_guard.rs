@@ -2,52 +2,7 @@
 //!
 //! The writer asks before each try. Between decision and try, others may have changed the Workload.
 
-use super::{CheckStatus, WorkloadFacts, WorkloadWrite};
-
-/// The state of a Workload that decides about a write.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct WorkloadState<'a> {
-    pub uid: &'a str,
-    /// Condition `Finished` is True.
-    pub finished: bool,
-    /// It has a deletion timestamp.
-    pub deleting: bool,
-    /// `spec.active`.
-    pub active: bool,
-    /// Condition `QuotaReserved` is True.
-    pub reserved: bool,
-    /// Condition `Evicted` is True.
-    pub evicted: bool,
-    /// `status.clusterName`.
-    pub cluster: Option<&'a str>,
-    /// `status.dispatch.attempt`.
-    pub attempt: u64,
-    /// It adopted a copy.
-    pub adopted: bool,
-    /// State of the dispatching AdmissionCheck.
-    pub check: Option<CheckStatus>,
-    /// Its quota is reserved in memory.
-    pub in_memory: bool,
-}
-
-impl<'a> WorkloadState<'a> {
-    /// As the dispatcher knows it.
-    pub fn of(facts: &'a WorkloadFacts, in_memory: bool) -> Self {
-        Self {
-            uid: &facts.uid,
-            finished: facts.finished,
-            deleting: facts.deleting,
-            active: facts.active,
-            reserved: facts.reserved,
-            evicted: facts.evicted,
-            cluster: facts.cluster.as_deref(),
-            attempt: facts.attempt,
-            adopted: facts.cluster_uid.is_some(),
-            check: facts.check.as_ref().map(|(_, check)| *check),
-            in_memory,
-        }
-    }
-}
+use super::{CheckStatus, WorkloadState, WorkloadWrite};
 
 /// Result of [`check`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,8 +17,14 @@ pub enum WriteDecision {
     Obsolete(&'static str),
 }
 
-/// Decides whether a change is still needed.
-pub fn check(write: &WorkloadWrite, at: &WorkloadState<'_>) -> WriteDecision {
+/// Decides whether a change of the Workload with this uid is still needed. `in_memory`: the engine
+/// holds its quota in memory.
+pub fn check(
+    write: &WorkloadWrite,
+    uid: &str,
+    at: &WorkloadState,
+    in_memory: bool,
+) -> WriteDecision {
     if at.finished {
         return if matches!(write, WorkloadWrite::Finish { .. }) {
             WriteDecision::AlreadyApplied
@@ -74,7 +35,7 @@ pub fn check(write: &WorkloadWrite, at: &WorkloadState<'_>) -> WriteDecision {
     match write {
         WorkloadWrite::Finish { cluster, attempt, .. } => {
             // An eviction removes the cluster's name; then the attempt decides.
-            let here = at.cluster.is_none_or(|name| name == &**cluster);
+            let here = at.cluster.as_ref().is_none_or(|name| name == cluster);
             return if here && at.attempt == *attempt {
                 WriteDecision::Write
             } else {
@@ -102,15 +63,15 @@ pub fn check(write: &WorkloadWrite, at: &WorkloadState<'_>) -> WriteDecision {
         return WriteDecision::Obsolete("being evicted");
     }
     // Attempts under another uid are counted apart.
-    let is_copy = |adopts: Option<&str>| adopts.is_some_and(|uid| uid != at.uid);
-    let quota = if at.reserved || at.in_memory {
+    let is_copy = |adopts: Option<&str>| adopts.is_some_and(|own| own != uid);
+    let quota = if at.reserved || in_memory {
         WriteDecision::Write
     } else {
         WriteDecision::Obsolete("its reservation is gone")
     };
     match write {
-        WorkloadWrite::Commit { cluster, attempt, adopts } => match at.cluster {
-            Some(name) if name == &**cluster && at.attempt == *attempt => {
+        WorkloadWrite::Commit { cluster, attempt, adopts } => match &at.cluster {
+            Some(name) if name == cluster && at.attempt == *attempt => {
                 WriteDecision::AlreadyApplied
             }
             // The API was restored. The name cannot be changed, but removed.
@@ -118,7 +79,9 @@ pub fn check(write: &WorkloadWrite, at: &WorkloadState<'_>) -> WriteDecision {
                 WriteDecision::ClearClusterFirst
             }
             Some(_) => WriteDecision::Obsolete("another cluster has it"),
-            None if at.attempt >= *attempt && (at.adopted || !is_copy(adopts.as_deref())) => {
+            None if at.attempt >= *attempt
+                && (at.cluster_uid.is_some() || !is_copy(adopts.as_deref())) =>
+            {
                 WriteDecision::Obsolete("a later attempt was made")
             }
             None => quota,
@@ -126,20 +89,22 @@ pub fn check(write: &WorkloadWrite, at: &WorkloadState<'_>) -> WriteDecision {
         WorkloadWrite::Rename { attempt, .. } if at.attempt != *attempt => {
             WriteDecision::Obsolete("another attempt")
         }
-        WorkloadWrite::Rename { from, cluster: to, .. } => match at.cluster {
-            Some(name) if name == &**to => WriteDecision::AlreadyApplied,
-            Some(name) if from.as_ref().is_some_and(|from| name == &**from) => {
+        WorkloadWrite::Rename { from, cluster: to, .. } => match &at.cluster {
+            Some(name) if name == to => WriteDecision::AlreadyApplied,
+            Some(name) if from.as_ref().is_some_and(|from| name == from) => {
                 WriteDecision::ClearClusterFirst
             }
             Some(_) => WriteDecision::Obsolete("another cluster has it"),
-            None if at.reserved && at.check == Some(CheckStatus::Ready) => WriteDecision::Write,
+            None if at.reserved && matches!(at.check, Some((_, CheckStatus::Ready))) => {
+                WriteDecision::Write
+            }
             None => WriteDecision::Obsolete("it was given up"),
         },
         WorkloadWrite::Record { .. } if at.cluster.is_some() => {
             WriteDecision::Obsolete("a cluster has it")
         }
         WorkloadWrite::Record { .. } => quota,
-        WorkloadWrite::Retry { .. } => match at.check {
+        WorkloadWrite::Retry { .. } => match at.check.as_ref().map(|(_, status)| *status) {
             None => WriteDecision::Obsolete("it has no MultiKueue check"),
             Some(CheckStatus::Retry | CheckStatus::Rejected) => WriteDecision::AlreadyApplied,
             Some(CheckStatus::Pending | CheckStatus::Ready) => WriteDecision::Write,
@@ -159,21 +124,28 @@ mod tests {
         WorkloadWrite::Commit { cluster: "east".into(), attempt: 2, adopts: adopts.map(Into::into) }
     }
 
-    fn reserved() -> WorkloadState<'static> {
+    fn decide(write: &WorkloadWrite, state: &WorkloadState) -> WriteDecision {
+        check(write, "w", state, false)
+    }
+
+    fn status(status: CheckStatus) -> Option<(crate::Name, CheckStatus)> {
+        Some(("mk".into(), status))
+    }
+
+    fn reserved() -> WorkloadState {
         WorkloadState {
-            uid: "w",
             active: true,
             reserved: true,
-            check: Some(CheckStatus::Pending),
+            check: status(CheckStatus::Pending),
             ..WorkloadState::default()
         }
     }
 
-    fn on(cluster: &'static str, attempt: u64) -> WorkloadState<'static> {
+    fn on(cluster: &str, attempt: u64) -> WorkloadState {
         WorkloadState {
             cluster: Some(cluster),
             attempt,
-            check: Some(CheckStatus::Ready),
+            check: status(CheckStatus::Ready),
             ..reserved()
         }
     }
@@ -183,12 +155,6 @@ mod tests {
         let commit = |adopts: bool| commit(adopts.then_some("w"));
         for (case, adopts, standing, expected) in [
             ("it has quota", false, reserved(), WriteDecision::Write),
-            (
-                "quota in memory",
-                false,
-                WorkloadState { reserved: false, in_memory: true, ..reserved() },
-                WriteDecision::Write,
-            ),
             (
                 "no quota",
                 false,
@@ -234,8 +200,10 @@ mod tests {
                 WriteDecision::Obsolete("finished"),
             ),
         ] {
-            assert_eq!(check(&commit(adopts), &standing), expected, "{case}");
+            assert_eq!(decide(&commit(adopts), &standing), expected, "{case}");
         }
+        let in_memory = WorkloadState { reserved: false, ..reserved() };
+        assert_eq!(check(&commit(false), "w", &in_memory, true), WriteDecision::Write);
     }
 
     #[test]
@@ -245,13 +213,13 @@ mod tests {
         let taken_away = WorkloadState { cluster: None, ..on("east", 2) };
         for (case, standing, expected) in [
             ("it has the old name", on("east", 2), WriteDecision::ClearClusterFirst),
-            ("it has none any more", taken_away, WriteDecision::Write),
+            ("it has none any more", taken_away.clone(), WriteDecision::Write),
             ("it has the new one", on("west", 2), WriteDecision::AlreadyApplied),
             ("a third one", on("south", 2), WriteDecision::Obsolete("another cluster has it")),
             ("another attempt", on("east", 3), WriteDecision::Obsolete("another attempt")),
             (
                 "given up",
-                WorkloadState { check: Some(CheckStatus::Pending), ..taken_away },
+                WorkloadState { check: status(CheckStatus::Pending), ..taken_away.clone() },
                 WriteDecision::Obsolete("it was given up"),
             ),
             (
@@ -265,7 +233,7 @@ mod tests {
                 WriteDecision::Obsolete("finished"),
             ),
         ] {
-            assert_eq!(check(&rename, &standing), expected, "{case}");
+            assert_eq!(decide(&rename, &standing), expected, "{case}");
         }
     }
 
@@ -273,14 +241,17 @@ mod tests {
     fn copy_attempts_are_separate_until_adopted() {
         let adopt = commit(Some("old"));
         let sent = WorkloadState { attempt: 3, ..reserved() };
-        assert_eq!(check(&adopt, &sent), WriteDecision::Write);
+        assert_eq!(decide(&adopt, &sent), WriteDecision::Write);
         let late = WriteDecision::Obsolete("a later attempt was made");
-        assert_eq!(check(&adopt, &WorkloadState { adopted: true, ..sent }), late);
         assert_eq!(
-            check(&adopt, &on("west", 3)),
+            decide(&adopt, &WorkloadState { cluster_uid: Some("old".into()), ..sent.clone() }),
+            late
+        );
+        assert_eq!(
+            decide(&adopt, &on("west", 3)),
             WriteDecision::Obsolete("another cluster has it")
         );
-        assert_eq!(check(&commit(Some("w")), &sent), late);
+        assert_eq!(decide(&commit(Some("w")), &sent), late);
     }
 
     #[test]
@@ -301,7 +272,7 @@ mod tests {
                 WriteDecision::AlreadyApplied,
             ),
         ] {
-            assert_eq!(check(&end, &standing), expected, "{case}");
+            assert_eq!(decide(&end, &standing), expected, "{case}");
         }
     }
 
@@ -310,16 +281,16 @@ mod tests {
         let evicted = WorkloadState { evicted: true, ..reserved() };
         let retry = WorkloadWrite::Retry { message: String::new(), retried: None };
         let record = WorkloadWrite::Record { message: None, nominated: None };
-        assert_eq!(check(&WorkloadWrite::Release, &evicted), WriteDecision::Write);
-        assert_eq!(check(&WorkloadWrite::Release, &reserved()), WriteDecision::AlreadyApplied);
-        assert_eq!(check(&retry, &on("east", 1)), WriteDecision::Write);
+        assert_eq!(decide(&WorkloadWrite::Release, &evicted), WriteDecision::Write);
+        assert_eq!(decide(&WorkloadWrite::Release, &reserved()), WriteDecision::AlreadyApplied);
+        assert_eq!(decide(&retry, &on("east", 1)), WriteDecision::Write);
         assert_eq!(
-            check(&retry, &WorkloadState { check: Some(CheckStatus::Retry), ..reserved() }),
+            decide(&retry, &WorkloadState { check: status(CheckStatus::Retry), ..reserved() }),
             WriteDecision::AlreadyApplied
         );
         let without = WorkloadState { check: None, ..reserved() };
-        assert_eq!(check(&retry, &without), WriteDecision::Obsolete("it has no MultiKueue check"));
-        assert_eq!(check(&record, &reserved()), WriteDecision::Write);
-        assert_eq!(check(&record, &on("east", 1)), WriteDecision::Obsolete("a cluster has it"));
+        assert_eq!(decide(&retry, &without), WriteDecision::Obsolete("it has no MultiKueue check"));
+        assert_eq!(decide(&record, &reserved()), WriteDecision::Write);
+        assert_eq!(decide(&record, &on("east", 1)), WriteDecision::Obsolete("a cluster has it"));
     }
 }

@@ -9,7 +9,9 @@ use switchyard_api::names;
 use switchyard_api::v1beta2::{Admission, CheckState, ClusterQueue, PriorityClassKind, Workload};
 use switchyard_controller::stores::Stores;
 use switchyard_controller::{Context, placement, workload as state};
-use switchyard_dispatcher::{AdoptRequest, CheckStatus, JobIdentity, Name, Uid, WorkloadFacts};
+use switchyard_dispatcher::{
+    AdoptRequest, CheckStatus, JobIdentity, Name, Uid, WorkloadFacts, WorkloadState,
+};
 use switchyard_jobs::{elastic, owner_gvk, serving::part_name, sized_pod_sets};
 use switchyard_scheduler::PodSet;
 
@@ -90,7 +92,6 @@ fn from_parts(
     others: &[String],
 ) -> WorkloadFacts {
     let status = workload.status.clone().unwrap_or_default();
-    let ours = status.admission_checks.iter().find(|check| dispatches(&check.name));
     let ready = |name: &String| {
         status
             .admission_checks
@@ -112,15 +113,8 @@ fn from_parts(
         priority: workload.spec.priority.unwrap_or(0),
         priority_class: priority_class(workload).map(Name::from),
         pod_sets,
-        check: ours.map(|check| (Name::from(check.name.as_str()), check_of(check.state))),
+        state: workload_state(workload, dispatches),
         other_checks_ready: rest_ready && others.iter().all(ready),
-        reserved: state::has_reservation(workload),
-        evicted: state::is_evicted(workload),
-        finished: state::is_finished(workload),
-        deleting: workload.metadata.deletion_timestamp.is_some(),
-        active: state::stays_active(workload),
-        cluster: status.cluster_name.as_deref().map(Name::from),
-        attempt: attempt(workload),
         nominated: status
             .nominated_cluster_names
             .iter()
@@ -131,12 +125,32 @@ fn from_parts(
         affinity: None,
         move_request: move_request(workload),
         subject: None,
-        cluster_uid: cluster_uid(workload),
         adopt: adopt(workload),
         replica: None,
         replaces: None,
         waits_for_job: workload.metadata.owner_references.as_ref().is_none_or(Vec::is_empty),
         job_ended: None,
+    }
+}
+
+/// Conditions, cluster and attempt. `dispatches`: whether a check is a dispatching one.
+pub(super) fn workload_state(
+    workload: &Workload,
+    dispatches: impl Fn(&str) -> bool,
+) -> WorkloadState {
+    let status = workload.status.as_ref();
+    let checks = status.map(|status| status.admission_checks.as_slice()).unwrap_or_default();
+    let check = checks.iter().find(|check| dispatches(&check.name));
+    WorkloadState {
+        active: state::stays_active(workload),
+        deleting: workload.metadata.deletion_timestamp.is_some(),
+        reserved: state::has_reservation(workload),
+        evicted: state::is_evicted(workload),
+        finished: state::is_finished(workload),
+        check: check.map(|check| (Name::from(check.name.as_str()), check_of(check.state))),
+        cluster: status.and_then(|status| status.cluster_name.as_deref()).map(Name::from),
+        attempt: attempt(workload),
+        cluster_uid: cluster_uid(workload),
     }
 }
 
@@ -281,11 +295,16 @@ mod tests {
         );
         assert_eq!((&*facts.uid, &*facts.queue, facts.priority, facts.version), ("u", "lq", 7, 42));
         assert_eq!(
-            (facts.cluster.as_deref(), facts.attempt, facts.reserved),
+            (facts.state.cluster.as_deref(), facts.state.attempt, facts.state.reserved),
             (Some("east"), 3, true)
         );
-        assert_eq!(facts.check, Some(("mk".into(), CheckStatus::Ready)));
-        assert!(facts.other_checks_ready && facts.active && !facts.evicted && !facts.finished);
+        assert_eq!(facts.state.check, Some(("mk".into(), CheckStatus::Ready)));
+        assert!(
+            facts.other_checks_ready
+                && facts.state.active
+                && !facts.state.evicted
+                && !facts.state.finished
+        );
     }
 
     #[test]

@@ -270,8 +270,8 @@ impl TermState {
         }
         let facts = self.facts(workload);
         // Without a MultiKueue check it is run here, not sent; unless one that was sent has to be brought back.
-        let sent = facts.cluster.is_some() || (facts.attempt > 0 && facts.is_leaving());
-        if facts.check.is_none() && !sent && !self.dispatcher.knows(&uid) {
+        let sent = facts.state.cluster.is_some() || (facts.state.attempt > 0 && facts.is_leaving());
+        if facts.state.check.is_none() && !sent && !self.dispatcher.knows(&uid) {
             return;
         }
         self.place(&facts);
@@ -349,7 +349,7 @@ impl TermState {
         if let Some(facts) = &written.facts {
             self.confirm(facts);
             self.told.move_to_adopter(facts);
-            if let (Some(before), Some(_)) = (&facts.replaces, &facts.cluster_uid) {
+            if let (Some(before), Some(_)) = (&facts.replaces, &facts.state.cluster_uid) {
                 self.slots.hand_over(before);
             }
         }
@@ -358,9 +358,11 @@ impl TermState {
 
     fn facts(&self, workload: &Workload) -> WorkloadFacts {
         let facts = super::facts::facts(&self.ctx, workload, self.held(workload));
-        let waits = facts.cluster.is_none() && facts.cluster_uid.is_none() && !facts.finished;
+        let waits = facts.state.cluster.is_none()
+            && facts.state.cluster_uid.is_none()
+            && !facts.state.finished;
         let subject = if self.forgetful && waits { super::facts::subject(workload) } else { None };
-        let looks = (self.forgetful || facts.replaces.is_some()) && !facts.finished;
+        let looks = (self.forgetful || facts.replaces.is_some()) && !facts.state.finished;
         let job_ended = looks.then(|| super::mirror::shows_end(&self.ctx, workload));
         let has_quota = |uid: &str| self.reservations.contains_key(uid);
         let replica = replicas::replica(&self.ctx.stores, workload, &facts.pod_sets, has_quota);

@@ -15,12 +15,12 @@ use switchyard_controller::engine::admission::{
 };
 use switchyard_controller::finished_note;
 use switchyard_controller::{Context, Reservation};
-use switchyard_dispatcher::write_guard::{WorkloadState, WriteDecision, check};
+use switchyard_dispatcher::write_guard::{WriteDecision, check};
 use switchyard_dispatcher::{
     RetriedAttempt, TIMED_OUT, Uid, WorkloadWrite, WriteOutcome, WriteResult, WriteRetries,
 };
 
-use super::facts::{attempt, check_of, cluster_uid, facts, is_dispatching, replaced};
+use super::facts::{facts, is_dispatching, replaced, workload_state};
 use super::payload;
 use super::troubles::settle;
 use crate::metrics::HubMetrics;
@@ -182,7 +182,8 @@ impl Write {
     }
 
     fn plan(&self, ctx: &Context, current: &Workload) -> Plan {
-        match check(&self.what, &standing(ctx, current, self.reservation.is_some())) {
+        let state = workload_state(current, |check| is_dispatching(&ctx.stores, check));
+        match check(&self.what, &self.uid, &state, self.reservation.is_some()) {
             WriteDecision::Write => self.edit(ctx, current),
             WriteDecision::ClearClusterFirst => {
                 let mut edit = ctx.edit(current);
@@ -399,28 +400,6 @@ pub(super) fn owners(workload: &Workload) -> impl Iterator<Item = ObjectReferenc
         uid: Some(owner.uid.clone()),
         ..ObjectReference::default()
     })
-}
-
-/// What the API says of a Workload, as far as it matters for a write.
-fn standing<'a>(ctx: &Context, workload: &'a Workload, in_memory: bool) -> WorkloadState<'a> {
-    let status = workload.status.as_ref();
-    let checks = status.map(|status| status.admission_checks.as_slice()).unwrap_or_default();
-    WorkloadState {
-        uid: workload.metadata.uid.as_deref().unwrap_or_default(),
-        finished: state::is_finished(workload),
-        deleting: workload.metadata.deletion_timestamp.is_some(),
-        active: state::stays_active(workload),
-        reserved: state::has_reservation(workload),
-        evicted: state::is_evicted(workload),
-        cluster: status.and_then(|status| status.cluster_name.as_deref()),
-        attempt: attempt(workload),
-        adopted: cluster_uid(workload).is_some(),
-        check: checks
-            .iter()
-            .find(|check| is_dispatching(&ctx.stores, &check.name))
-            .map(|check| check_of(check.state)),
-        in_memory,
-    }
 }
 
 /// Past attempts that a Workload shows: its schema's limit.

@@ -4,7 +4,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use switchyard_api::conditions::{self, reasons};
 use switchyard_api::v1beta2::{
-    AdmissionCheck, ClusterQueue, DisconnectPolicy, MultiKueueCluster, MultiKueueConfig, OrphanedWorkload,
+    AdmissionCheck, ClusterQueue, DisconnectPolicy, MultiKueueCluster, MultiKueueConfig,
+    OrphanedWorkload,
 };
 use switchyard_dispatcher::BreakerTrip;
 
@@ -228,8 +229,11 @@ pub fn fencing_queues<'a>(
         config.is_some_and(|config| config.spec.clusters.iter().any(|it| it == cluster))
     };
     let fences = |queue: &&ClusterQueue| {
-        let fence =
-            queue.spec.on_disconnect.as_ref().is_some_and(|rule| rule.policy == DisconnectPolicy::Fence);
+        let fence = queue
+            .spec
+            .on_disconnect
+            .as_ref()
+            .is_some_and(|rule| rule.policy == DisconnectPolicy::Fence);
         let rules = queue.spec.admission_checks_strategy.as_ref();
         fence
             && rules

@@ -74,8 +74,8 @@ pub(super) const BREAKS: &[Break] = &[
             "later_end_blocks_nothing_while_another_is_silent",
         ),
         change: (
-            "!self.facts.finished && here && attempt > 0 && self.facts.attempt == attempt",
-            "!self.facts.finished && (here && self.facts.attempt == attempt || crate::is_broken(\"any-end\")) && attempt > 0",
+            "!self.facts.state.finished && here && attempt > 0 && self.facts.state.attempt == attempt",
+            "!self.facts.state.finished && (here && self.facts.state.attempt == attempt || crate::is_broken(\"any-end\")) && attempt > 0",
         ),
     },
     Break {

@@ -239,7 +239,7 @@ impl World {
         let version = self.api.version;
         let Some(object) = self.api.objects.get_mut(uid) else { return };
         object.facts.version = version;
-        if object.facts.finished {
+        if object.facts.state.finished {
             object.finished_at.get_or_insert(self.now);
         }
         let change = if object.deleted {
@@ -280,16 +280,16 @@ pub(crate) fn describe(change: &Change) -> String {
         Change::Gone(uid) => format!("{uid} is gone"),
         Change::Is(facts) => {
             let mut words =
-                vec![format!("{} v{} attempt {}", facts.uid, facts.version, facts.attempt)];
+                vec![format!("{} v{} attempt {}", facts.uid, facts.version, facts.state.attempt)];
             let flags = [
-                (facts.reserved, "reserved"),
-                (facts.evicted, "evicted"),
-                (facts.finished, "finished"),
-                (facts.deleting, "deleting"),
+                (facts.state.reserved, "reserved"),
+                (facts.state.evicted, "evicted"),
+                (facts.state.finished, "finished"),
+                (facts.state.deleting, "deleting"),
             ];
             words.extend(flags.iter().filter(|(is, _)| *is).map(|(_, word)| (*word).to_owned()));
-            words.extend(facts.cluster.as_ref().map(|cluster| format!("on {cluster}")));
-            words.extend(facts.check.as_ref().map(|(_, check)| format!("check {check:?}")));
+            words.extend(facts.state.cluster.as_ref().map(|cluster| format!("on {cluster}")));
+            words.extend(facts.state.check.as_ref().map(|(_, check)| format!("check {check:?}")));
             words.join(" ")
         }
     }

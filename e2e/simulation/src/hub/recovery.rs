@@ -102,7 +102,7 @@ impl World {
             }
         }
         let open = |(_, object): &(&usize, &Object)| {
-            !object.facts.finished && !object.owner_gone && !object.deleted
+            !object.facts.state.finished && !object.owner_gone && !object.deleted
         };
         let again: Vec<usize> =
             self.lost_store.past.iter().filter(open).map(|(index, _)| *index).collect();
@@ -134,7 +134,7 @@ impl World {
 
     /// Whether a cluster has the end of a job and keeps it: no hub has stored it.
     fn has_end(&self, cluster: usize, index: usize, attempt: u64) -> bool {
-        !self.lost_store.past.get(&index).is_some_and(|past| past.facts.finished)
+        !self.lost_store.past.get(&index).is_some_and(|past| past.facts.state.finished)
             && self.shows_end(cluster, index, attempt)
     }
 
@@ -173,7 +173,9 @@ impl World {
     fn known_as(&self, index: usize) -> BTreeSet<Uid> {
         let uid = self.uid(index);
         match self.api.objects.get(&uid).filter(|object| !object.deleted) {
-            Some(object) => object.facts.cluster_uid.clone().into_iter().chain([uid]).collect(),
+            Some(object) => {
+                object.facts.state.cluster_uid.clone().into_iter().chain([uid]).collect()
+            }
             None => BTreeSet::new(),
         }
     }
@@ -188,7 +190,7 @@ impl World {
             .iter()
             .find_map(|kind| objects.get(&(*kind, index)).filter(|stored| !stored.foreign));
         let attempt =
-            self.api.objects.get(&self.uid(index)).map_or(0, |object| object.facts.attempt);
+            self.api.objects.get(&self.uid(index)).map_or(0, |object| object.facts.state.attempt);
         of.is_some_and(|stored| {
             let meta = stored.object.meta();
             !known.contains(meta.workload_uid.as_str()) || meta.attempt > attempt
@@ -215,10 +217,10 @@ impl World {
         let uid_now = self.uid(index);
         // Its end counts for the hub's attempt, although a backup has forgotten a later one.
         let unwanted = self.api.objects.get(&uid_now).is_some_and(|it| {
-            let attempt = it.facts.attempt;
+            let attempt = it.facts.state.attempt;
             let shown = (0..self.clusters.len()).any(|at| self.shows_end(at, index, attempt));
             let over = shown || it.ended.iter().any(|(_, ended)| *ended == attempt);
-            it.owner_gone || it.deleted || it.facts.finished || over
+            it.owner_gone || it.deleted || it.facts.state.finished || over
         });
         let is_meant = |meta: &Meta| meta.workload_uid == **uid && meta.attempt <= attempt;
         let meant = !unwanted && job.is_some_and(|stored| is_meant(stored.object.meta()));

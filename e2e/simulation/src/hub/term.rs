@@ -173,11 +173,11 @@ impl World {
         let Some(term) = &mut self.hubs[hub].term else { return };
         term.dispatcher.register_uid_alias(
             &facts.uid,
-            facts.cluster_uid.as_ref(),
+            facts.state.cluster_uid.as_ref(),
             facts.replaces.as_ref(),
-            facts.finished,
+            facts.state.finished,
         );
-        let concerns = facts.reserved || facts.cluster.is_some();
+        let concerns = facts.state.reserved || facts.state.cluster.is_some();
         if !concerns && !term.dispatcher.knows(&facts.uid) {
             return;
         }

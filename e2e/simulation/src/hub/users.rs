@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use switchyard_dispatcher::{
     CheckStatus, DispatchEvent, JobIdentity, LossPolicy, MemoryReservation, Name, Uid,
-    WorkloadFacts,
+    WorkloadFacts, WorkloadState,
 };
 use switchyard_scheduler::{Amount, PodSet};
 
@@ -51,22 +51,18 @@ impl World {
             priority: 0,
             priority_class: Some(PRIORITY_CLASS.into()),
             pod_sets,
-            check: Some((CHECK.into(), CheckStatus::Pending)),
+            state: WorkloadState {
+                active: true,
+                check: Some((CHECK.into(), CheckStatus::Pending)),
+                ..WorkloadState::default()
+            },
             other_checks_ready: true,
-            reserved: false,
-            evicted: false,
-            finished: false,
-            deleting: false,
-            active: true,
-            cluster: None,
-            attempt: 0,
             nominated: Vec::new(),
             grace: 5_000,
             on_disconnect: self.plan.workloads[index].loss,
             affinity: None,
             move_request: None,
             subject: Some(subject(index)),
-            cluster_uid: None,
             adopt: None,
             replica: None,
             replaces: None,
@@ -97,16 +93,16 @@ impl World {
             return;
         };
         let facts = &mut object.facts;
-        if !facts.reserved || facts.finished || facts.evicted {
+        if !facts.state.reserved || facts.state.finished || facts.state.evicted {
             return;
         }
         self.reached.count("fault: evict");
-        facts.evicted = true;
-        facts.cluster = None;
+        facts.state.evicted = true;
+        facts.state.cluster = None;
         facts.nominated.clear();
-        facts.check = Some((CHECK.into(), CheckStatus::Pending));
+        facts.state.check = Some((CHECK.into(), CheckStatus::Pending));
         if release {
-            facts.reserved = false;
+            facts.state.reserved = false;
         }
         self.api_changed(uid);
     }
@@ -130,7 +126,8 @@ impl World {
             return;
         };
         self.reached.count("fault: move");
-        object.facts.move_request = Some((object.facts.attempt, crate::laws::name(cluster).into()));
+        object.facts.move_request =
+            Some((object.facts.state.attempt, crate::laws::name(cluster).into()));
         self.api_changed(uid);
     }
 
@@ -162,14 +159,14 @@ impl World {
         };
         let facts = &mut object.facts;
         if object.owner_gone {
-            if facts.finished {
+            if facts.state.finished {
                 object.deleted = true;
             } else {
-                facts.finished = true;
+                facts.state.finished = true;
             }
             return self.api_changed(uid);
         }
-        if facts.finished {
+        if facts.state.finished {
             return;
         }
         if let Some(since) = object.job_ended {
@@ -177,18 +174,18 @@ impl World {
                 let uid = uid.clone();
                 return self.at(since + MIRROR_GRACE, Event::Lifecycle { uid });
             }
-            facts.finished = true;
+            facts.state.finished = true;
             object.ends += 1;
             return self.api_changed(uid);
         }
-        if facts.check.as_ref().is_some_and(|(_, check)| *check == CheckStatus::Retry)
-            && !facts.evicted
+        if facts.state.check.as_ref().is_some_and(|(_, check)| *check == CheckStatus::Retry)
+            && !facts.state.evicted
         {
             return self.evict(&uid.clone());
         }
-        // A committed workload keeps its quota until the dispatcher releases it.
-        if facts.evicted && facts.reserved && facts.attempt == 0 {
-            facts.reserved = false;
+        // What was committed to a cluster keeps its quota until the dispatcher gives it back.
+        if facts.state.evicted && facts.state.reserved && facts.state.attempt == 0 {
+            facts.state.reserved = false;
             self.api_changed(uid);
         }
     }
@@ -217,18 +214,18 @@ impl World {
         let Some(term) = &self.hubs[hub].term else { return };
         let charged = store
             .values()
-            .filter(|facts| facts.reserved && !facts.finished)
+            .filter(|facts| facts.state.reserved && !facts.state.finished)
             .map(|facts| &facts.uid);
         let charged: BTreeSet<&Uid> = charged.chain(term.memory.keys()).collect();
         let mut used: u64 = charged.iter().map(|uid| need(uid)).sum();
         let mut taken = Vec::new();
         let mut again: Option<Ms> = None;
         for (uid, facts) in store {
-            let waits = !facts.reserved
-                && !facts.finished
-                && !facts.deleting
-                && facts.active
-                && facts.cluster.is_none();
+            let waits = !facts.state.reserved
+                && !facts.state.finished
+                && !facts.state.deleting
+                && facts.state.active
+                && facts.state.cluster.is_none();
             if !waits || term.memory.contains_key(uid) {
                 continue;
             }

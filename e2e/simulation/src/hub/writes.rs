@@ -47,38 +47,40 @@ pub(crate) enum WriteReply {
 
 /// Whether a look at the object leads to a write.
 fn look(write: &WorkloadWrite, facts: &WorkloadFacts, memory: bool) -> WriteDecision {
-    check(write, &WorkloadState::of(facts, memory))
+    check(write, &facts.uid, &facts.state, memory)
 }
 
 /// What a write makes of the status.
 fn apply(write: &WorkloadWrite, facts: &mut WorkloadFacts) {
     match write {
         // The name is not to be changed, but may be taken away.
-        WorkloadWrite::Commit { .. } | WorkloadWrite::Rename { .. } if facts.cluster.is_some() => {
-            facts.cluster = None
+        WorkloadWrite::Commit { .. } | WorkloadWrite::Rename { .. }
+            if facts.state.cluster.is_some() =>
+        {
+            facts.state.cluster = None
         }
-        WorkloadWrite::Rename { cluster, .. } => facts.cluster = Some(cluster.clone()),
+        WorkloadWrite::Rename { cluster, .. } => facts.state.cluster = Some(cluster.clone()),
         WorkloadWrite::Commit { cluster, attempt, adopts, .. } => {
             if let Some(theirs) = adopts.as_ref().filter(|theirs| **theirs != facts.uid) {
-                facts.cluster_uid = Some(theirs.clone());
+                facts.state.cluster_uid = Some(theirs.clone());
             }
-            facts.reserved = true;
-            facts.evicted = false;
-            facts.cluster = Some(cluster.clone());
-            facts.attempt = *attempt;
+            facts.state.reserved = true;
+            facts.state.evicted = false;
+            facts.state.cluster = Some(cluster.clone());
+            facts.state.attempt = *attempt;
             facts.nominated.clear();
-            facts.check = Some((CHECK.into(), CheckStatus::Ready));
+            facts.state.check = Some((CHECK.into(), CheckStatus::Ready));
         }
         WorkloadWrite::Record { nominated, .. } => {
-            facts.reserved = true;
-            facts.evicted = false;
+            facts.state.reserved = true;
+            facts.state.evicted = false;
             if let Some(nominated) = nominated {
                 facts.nominated.clone_from(nominated);
             }
         }
-        WorkloadWrite::Retry { .. } => facts.check = Some((CHECK.into(), CheckStatus::Retry)),
-        WorkloadWrite::Release => facts.reserved = false,
-        WorkloadWrite::Finish { .. } => facts.finished = true,
+        WorkloadWrite::Retry { .. } => facts.state.check = Some((CHECK.into(), CheckStatus::Retry)),
+        WorkloadWrite::Release => facts.state.reserved = false,
+        WorkloadWrite::Finish { .. } => facts.state.finished = true,
     }
 }
 
@@ -189,16 +191,16 @@ impl World {
             self.check_left((job.hub, job.epoch), job.asked, &job.uid, it);
         }
         let Some(object) = self.api.objects.get_mut(&job.uid) else { return WriteReply::Gone };
-        let before = object.facts.attempt;
+        let before = object.facts.state.attempt;
         apply(&job.write, &mut object.facts);
         match &*job.write {
             WorkloadWrite::Commit { cluster, attempt, .. }
             | WorkloadWrite::Rename { cluster, attempt, .. }
-                if object.facts.cluster.as_ref() == Some(cluster) =>
+                if object.facts.state.cluster.as_ref() == Some(cluster) =>
             {
                 object.committed.insert((number(cluster), *attempt));
                 if forget {
-                    object.facts.attempt = before;
+                    object.facts.state.attempt = before;
                 }
             }
             WorkloadWrite::Finish { .. } => object.ends += 1,
@@ -220,7 +222,7 @@ impl World {
             WriteReply::Done(facts) => {
                 self.observe(hub, &facts);
                 if matches!(job.write, WorkloadWrite::Commit { .. } | WorkloadWrite::Rename { .. })
-                    && facts.cluster.is_none()
+                    && facts.state.cluster.is_none()
                 {
                     job.base = *facts;
                     return self.try_write(job);

@@ -91,7 +91,7 @@ impl Dispatcher {
         };
         let past = match self.copy_of(entry, now, out) {
             Some(AdoptionDecision::Adopt(copy))
-                if !copy.runs || copy.attempt <= entry.facts.attempt =>
+                if !copy.runs || copy.attempt <= entry.facts.state.attempt =>
             {
                 Some(self.silent_clusters(entry, now).map_or(AdoptionDecision::Adopt(copy), wait))
             }
@@ -173,7 +173,7 @@ impl Dispatcher {
         out: &mut Vec<DispatchAction>,
     ) -> Option<AdoptionDecision> {
         let facts = &entry.facts;
-        let subject = facts.subject.as_ref().filter(|_| facts.cluster_uid.is_none())?;
+        let subject = facts.subject.as_ref().filter(|_| facts.state.cluster_uid.is_none())?;
         if facts.adopt == Some(AdoptRequest::NoCopy) {
             return None;
         }
@@ -201,7 +201,7 @@ impl Dispatcher {
                 continue;
             }
             let asked = facts.adopt.as_ref().is_some_and(|it| it.is_copy(&cluster, &cluster_uid));
-            match orphan.fits(subject, facts.attempt, asked) {
+            match orphan.fits(subject, facts.state.attempt, asked) {
                 Ok(created) => {
                     let (attempt, runs) = (orphan.attempt(), orphan.runs());
                     let begun = orphan.state() != State::Evicted;
@@ -238,7 +238,9 @@ impl Dispatcher {
     /// timer.
     fn unidentified_copy(&self, entry: &mut TrackedWorkload, now: UnixMillis) -> Option<String> {
         let end = self.recovery_until(now)?;
-        if entry.facts.cluster_uid.is_some() || entry.facts.adopt == Some(AdoptRequest::NoCopy) {
+        if entry.facts.state.cluster_uid.is_some()
+            || entry.facts.adopt == Some(AdoptRequest::NoCopy)
+        {
             return None;
         }
         let configured = self.configured_clusters(entry);

@@ -129,11 +129,14 @@ impl Dispatcher {
             return None;
         }
         self.breaker.counted_at = Some(now);
-        let running =
-            self.entries.values().chain([entry]).filter(|it| !it.is_deleted && !it.facts.finished);
+        let running = self
+            .entries
+            .values()
+            .chain([entry])
+            .filter(|it| !it.is_deleted && !it.facts.state.finished);
         let (mut all, mut gone) = (0, 0);
         for it in running {
-            let Some(cluster) = &it.facts.cluster else { continue };
+            let Some(cluster) = &it.facts.state.cluster else { continue };
             all += 1;
             gone += usize::from(
                 lost.contains(cluster) || self.breaker.lost_by_cluster.contains_key(&it.facts.uid),

@@ -32,13 +32,13 @@ impl Dispatcher {
     pub(super) fn move_target(&self, entry: &TrackedWorkload, now: UnixMillis) -> Option<Name> {
         let (attempt, to) = entry.facts.move_request.as_ref()?;
         let counts =
-            *attempt == entry.facts.attempt && self.settings.mode != DispatchMode::External;
+            *attempt == entry.facts.state.attempt && self.settings.mode != DispatchMode::External;
         (counts && self.accepts(entry, to, now)).then(|| to.clone())
     }
 
     /// The clusters of the workload's check, in the order of its MultiKueueConfig.
     pub(super) fn configured_clusters(&self, entry: &TrackedWorkload) -> Vec<Name> {
-        let check = match (&entry.reservation, &entry.facts.check) {
+        let check = match (&entry.reservation, &entry.facts.state.check) {
             (Some(reserved), _) => Some(&reserved.check),
             (None, Some((check, _))) => Some(check),
             (None, None) => None,

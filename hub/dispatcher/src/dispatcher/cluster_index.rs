@@ -46,12 +46,12 @@ impl TrackedWorkload {
     /// The clusters that have or shall have it, each once.
     fn clusters(&self) -> impl Iterator<Item = &Name> {
         let committed =
-            self.facts.cluster.iter().filter(|cluster| !self.remotes.contains_key(*cluster));
+            self.facts.state.cluster.iter().filter(|cluster| !self.remotes.contains_key(*cluster));
         self.remotes.keys().chain(committed)
     }
 
     fn concerns(&self, cluster: &Name) -> bool {
-        self.remotes.contains_key(cluster) || self.facts.cluster.as_ref() == Some(cluster)
+        self.remotes.contains_key(cluster) || self.facts.state.cluster.as_ref() == Some(cluster)
     }
 }
 

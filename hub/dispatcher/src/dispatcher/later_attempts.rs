@@ -47,7 +47,7 @@ impl Remote {
 impl TrackedWorkload {
     /// The cluster, attempt and state of the latest attempt above the API's.
     fn ahead(&self, counts: impl Fn(&Name, &Remote) -> bool) -> Option<(Name, u64, State)> {
-        let known = self.facts.attempt;
+        let known = self.facts.state.attempt;
         let ahead = self.remotes.iter().filter(|(name, remote)| counts(name, remote));
         let ahead = ahead.filter_map(|(name, remote)| {
             Some((name.clone(), remote.attempt, remote.ahead_of(known)?))
@@ -65,7 +65,10 @@ impl Dispatcher {
         out: &mut Vec<DispatchAction>,
     ) -> bool {
         entry.spared_on = None;
-        if self.settings.store_loss.is_none() || entry.facts.deleting || !entry.facts.active {
+        if self.settings.store_loss.is_none()
+            || entry.facts.state.deleting
+            || !entry.facts.state.active
+        {
             return false;
         }
         let configured = self.configured_clusters(entry);
@@ -83,14 +86,15 @@ impl Dispatcher {
         } else {
             state
         };
-        let charged =
-            entry.facts.reserved || entry.reservation.is_some() || entry.facts.cluster.is_some();
+        let charged = entry.facts.state.reserved
+            || entry.reservation.is_some()
+            || entry.facts.state.cluster.is_some();
         if !charged || entry.facts.is_leaving() {
             // It runs on and waits for quota. The eviction in the API is from before the attempt.
             return false;
         }
         if state != State::Running {
-            let on = entry.facts.cluster.clone().filter(|on| *on != cluster);
+            let on = entry.facts.state.cluster.clone().filter(|on| *on != cluster);
             let is_given_up = on.is_some_and(|on| self.is_given_up(&on, entry, now));
             // A waiting copy could start by itself: it is removed at once, even if others are
             // silent.
@@ -121,7 +125,7 @@ impl Dispatcher {
     /// State of the committed attempt if it is on another cluster. A disconnected cluster is given
     /// up by its policy; then the API names no cluster.
     fn committed_besides(&self, entry: &TrackedWorkload, later: &Name) -> CommittedAttempt {
-        let Some(on) = entry.facts.cluster.as_ref().filter(|on| *on != later) else {
+        let Some(on) = entry.facts.state.cluster.as_ref().filter(|on| *on != later) else {
             return CommittedAttempt::Gone;
         };
         match entry.remotes.get(on).filter(|remote| remote.is_requested_or_reported()) {
@@ -145,7 +149,7 @@ impl Dispatcher {
         now: UnixMillis,
         out: &mut Vec<DispatchAction>,
     ) -> bool {
-        if entry.facts.cluster.is_some() {
+        if entry.facts.state.cluster.is_some() {
             return false;
         }
         entry.request_absence(None, now, out);
@@ -184,7 +188,7 @@ impl Dispatcher {
         cluster: &Name,
         now: UnixMillis,
     ) -> bool {
-        let attempt = entry.facts.attempt;
+        let attempt = entry.facts.state.attempt;
         let has_reported_inventory = self.has_reported_inventory(cluster);
         let runs = |it: &Remote| {
             it.attempt == attempt

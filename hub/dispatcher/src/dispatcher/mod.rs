@@ -155,7 +155,10 @@ impl Dispatcher {
                     .entry(uid.clone())
                     .or_insert_with(|| TrackedWorkload::new(facts.clone()));
                 entry.take(facts);
-                if !entry.facts.reserved && entry.facts.cluster.is_none() && !entry.facts.finished {
+                if !entry.facts.state.reserved
+                    && entry.facts.state.cluster.is_none()
+                    && !entry.facts.state.finished
+                {
                     entry.reservation = Some(reserved);
                     entry.last_recorded = None;
                 }
@@ -217,7 +220,7 @@ impl Dispatcher {
             .get(uid)
             .filter(|_| !self.uid_aliases.has_successor(&Uid::from(uid)))?
             .facts;
-        facts.cluster.clone().map(|cluster| (cluster, facts.attempt))
+        facts.state.cluster.clone().map(|cluster| (cluster, facts.state.attempt))
     }
 
     pub fn cluster_view(&self, name: &str) -> ClusterSummary {
@@ -314,7 +317,7 @@ impl Dispatcher {
         let idle = entry.is_deleted || entry.facts.is_idle();
         // Refusals and back-off are kept while the workload may come again. So is the highest
         // attempt: agents ignore lower or equal attempts while a tombstone is under way.
-        let lives = !entry.is_deleted && !entry.facts.finished;
+        let lives = !entry.is_deleted && !entry.facts.state.finished;
         let memory = lives
             && (entry.reservation.is_some()
                 || entry.returned_in_a_row > 0

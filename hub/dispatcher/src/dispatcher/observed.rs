@@ -35,7 +35,7 @@ impl Dispatcher {
         let uid = observation.uid.clone();
         let Some(entry) = self.entries.get_mut(&uid) else { return };
         if observation.attempt
-            > entry.highest_attempt.max(entry.facts.attempt).saturating_add(MAX_LEAD)
+            > entry.highest_attempt.max(entry.facts.state.attempt).saturating_add(MAX_LEAD)
         {
             // No lost store explains this attempt, and no hub could give out a higher one.
             out.push(DispatchAction::RejectAttempt {
@@ -90,7 +90,7 @@ impl Dispatcher {
         // cluster reports its end.
         let has_job = remote.origin.as_ref().is_some_and(|origin| origin.has_job);
         let unknown =
-            remote.phase.is_none() && (observation.attempt <= entry.facts.attempt || has_job);
+            remote.phase.is_none() && (observation.attempt <= entry.facts.state.attempt || has_job);
         match observation.state {
             State::Gone => {
                 remote.ran = None;
@@ -118,11 +118,11 @@ impl Dispatcher {
                 known.capacity.unassume(&uid);
             }
         }
-        let committed_here = entry.facts.cluster.as_ref() == Some(cluster)
-            && entry.facts.attempt == observation.attempt;
+        let committed_here = entry.facts.state.cluster.as_ref() == Some(cluster)
+            && entry.facts.state.attempt == observation.attempt;
         // The status of a job under eviction or removal is not mirrored, and an end is final.
         let runs = matches!(observation.state, State::Running | State::Suspended | State::Reserved);
-        if committed_here && observation.job_status && runs && !entry.facts.finished {
+        if committed_here && observation.job_status && runs && !entry.facts.state.finished {
             out.push(DispatchAction::MirrorStatus {
                 uid: uid.clone(),
                 cluster: cluster.clone(),

@@ -430,7 +430,7 @@ impl Dispatcher {
             // A workload adopts a copy in the API first. Then the copy's observations count.
             let Some(entry) = self.entries.get(&hub_uid) else { continue };
             for cluster_uid in
-                [Some(hub_uid.clone()), entry.facts.cluster_uid.clone()].into_iter().flatten()
+                [Some(hub_uid.clone()), entry.facts.state.cluster_uid.clone()].into_iter().flatten()
             {
                 if self.uid_aliases.is_aliased(&cluster_uid)
                     || self.uid_aliases.hub_uid(&cluster_uid) != hub_uid

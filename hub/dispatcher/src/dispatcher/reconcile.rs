@@ -60,7 +60,7 @@ impl Dispatcher {
         if self.is_handing_over(entry) {
             return;
         }
-        if entry.is_deleted || entry.facts.finished {
+        if entry.is_deleted || entry.facts.state.finished {
             entry.reservation = None;
             entry.nomination = None;
             entry.unsaved_end = None;
@@ -92,7 +92,7 @@ impl Dispatcher {
         {
             return;
         }
-        match entry.facts.cluster.clone() {
+        match entry.facts.state.cluster.clone() {
             Some(cluster) => self.reconcile_committed(entry, &cluster, now, out),
             None if entry.facts.is_leaving() => {
                 if entry.reservation.take().is_some() {
@@ -105,7 +105,7 @@ impl Dispatcher {
                 }
                 self.clear_before_release(entry, now, out);
             }
-            None if entry.facts.reserved || entry.reservation.is_some() => {
+            None if entry.facts.state.reserved || entry.reservation.is_some() => {
                 self.nominate(entry, now, out)
             }
             None => {
@@ -124,8 +124,8 @@ impl Dispatcher {
     /// the end was written to a replaced workload slice.
     fn wait_for_finish(&mut self, entry: &mut TrackedWorkload) {
         entry.nomination = None;
-        if let Some(cluster) = entry.facts.cluster.clone() {
-            entry.assume_sent(&cluster, entry.facts.attempt);
+        if let Some(cluster) = entry.facts.state.cluster.clone() {
+            entry.assume_sent(&cluster, entry.facts.state.attempt);
         }
     }
 
@@ -155,9 +155,9 @@ impl Dispatcher {
     /// Drops tombstones of which nothing is left.
     fn drop_tombstones(&self, entry: &mut TrackedWorkload, out: &mut Vec<DispatchAction>) {
         let uid = entry.facts.uid.clone();
-        let over = entry.is_deleted || entry.facts.finished;
+        let over = entry.is_deleted || entry.facts.state.finished;
         let cleared = &mut entry.cleared_attempts;
-        let committed = (entry.facts.cluster.as_ref(), entry.facts.attempt);
+        let committed = (entry.facts.state.cluster.as_ref(), entry.facts.state.attempt);
         entry.remotes.retain(|cluster, remote| {
             // The loss of a committed attempt stays known until the hub has decided what follows.
             let awaited = matches!(remote.phase, Some(Phase::Run | Phase::Suspend))
@@ -201,8 +201,8 @@ impl Dispatcher {
     /// than the API knows stays known; it is acknowledged because the acknowledgement of an end
     /// blocks those of all later observations.
     fn acknowledge_superseded_ends(&self, entry: &TrackedWorkload, out: &mut Vec<DispatchAction>) {
-        let (committed, current) = (entry.facts.cluster.as_ref(), entry.facts.attempt);
-        if entry.is_deleted || entry.facts.finished || entry.unsaved_end.is_some() {
+        let (committed, current) = (entry.facts.state.cluster.as_ref(), entry.facts.state.attempt);
+        if entry.is_deleted || entry.facts.state.finished || entry.unsaved_end.is_some() {
             return;
         }
         let is_chosen = entry.is_committing();
@@ -263,7 +263,7 @@ impl Dispatcher {
     ) {
         entry.nomination = None;
         entry.returned_in_a_row = 0;
-        let attempt = entry.facts.attempt;
+        let attempt = entry.facts.state.attempt;
         if let Some(known) = self.clusters.get_mut(cluster) {
             known.has_been_used = true;
         }
@@ -302,12 +302,13 @@ impl Dispatcher {
         now: UnixMillis,
         out: &mut Vec<DispatchAction>,
     ) {
-        let previously = entry.facts.check.as_ref().map_or("Ready", |(_, check)| match check {
-            CheckStatus::Pending => "Pending",
-            CheckStatus::Ready => "Ready",
-            CheckStatus::Retry => "Retry",
-            CheckStatus::Rejected => "Rejected",
-        });
+        let previously =
+            entry.facts.state.check.as_ref().map_or("Ready", |(_, check)| match check {
+                CheckStatus::Pending => "Pending",
+                CheckStatus::Ready => "Ready",
+                CheckStatus::Retry => "Retry",
+                CheckStatus::Rejected => "Rejected",
+            });
         let reasons =
             entry.remotes.get(cluster).map(|remote| remote.reasons.clone()).unwrap_or_default();
         let withdrawn = entry.remotes.get(cluster).is_some_and(|remote| {
@@ -403,7 +404,7 @@ impl Dispatcher {
         }
         let (attempt, to) =
             entry.facts.move_request.clone().filter(|_| !entry.facts.follows_first())?;
-        if attempt != entry.facts.attempt || to == *cluster || !known.is_connected {
+        if attempt != entry.facts.state.attempt || to == *cluster || !known.is_connected {
             return None;
         }
         if !self.accepts(entry, &to, now) {
@@ -424,9 +425,9 @@ impl Dispatcher {
         if entry.is_committing() {
             return;
         }
-        if let Some(cluster) = entry.facts.cluster.clone() {
+        if let Some(cluster) = entry.facts.state.cluster.clone() {
             // After a restart this process may not know the copy: request its removal all the same.
-            let attempt = entry.facts.attempt;
+            let attempt = entry.facts.state.attempt;
             let cleared = entry.cleared_attempts.get(&cluster).is_some_and(|at| *at >= attempt);
             if !cleared {
                 entry.assume_sent(&cluster, attempt);
@@ -440,7 +441,7 @@ impl Dispatcher {
         }
         // A check in state Retry asks for an eviction; it does not show one.
         let facts = &entry.facts;
-        let going = facts.evicted || facts.deleting || !facts.active;
+        let going = facts.state.evicted || facts.state.deleting || !facts.state.active;
         if going
             && !entry.may_run()
             && self.knows_all_clusters(entry, now)

@@ -35,17 +35,17 @@ impl Dispatcher {
     /// The current name of the cluster that has the committed attempt, if its old name is deleted.
     pub(super) fn current_name(&self, entry: &TrackedWorkload) -> Option<Name> {
         let facts = &entry.facts;
-        if entry.is_deleted || facts.finished || facts.attempt == 0 {
+        if entry.is_deleted || facts.state.finished || facts.state.attempt == 0 {
             return None;
         }
-        let from = match &facts.cluster {
+        let from = match &facts.state.cluster {
             Some(from) => {
                 self.clusters.get(from).filter(|it| it.exists).is_none().then_some(Some(from))?
             }
             // An earlier hub process removed the old name and ended before it wrote the new one.
             None => {
-                let ready = matches!(facts.check, Some((_, CheckStatus::Ready)));
-                (ready && facts.reserved && !facts.evicted).then_some(None)?
+                let ready = matches!(facts.state.check, Some((_, CheckStatus::Ready)));
+                (ready && facts.state.reserved && !facts.state.evicted).then_some(None)?
             }
         };
         let before = from.and_then(|from| self.clusters.get(from)?.uid.as_ref());
@@ -56,7 +56,7 @@ impl Dispatcher {
                 return false;
             };
             let same = before.zip(known.uid.as_ref()).map(|(before, now)| before == now);
-            remote.is_committed_copy(facts.attempt, same)
+            remote.is_committed_copy(facts.state.attempt, same)
         };
         entry
             .remotes
@@ -78,8 +78,8 @@ impl Dispatcher {
             entry.spared_on = Some(to);
             return false;
         }
-        let attempt = entry.facts.attempt;
-        if let Some(from) = entry.facts.cluster.clone() {
+        let attempt = entry.facts.state.attempt;
+        if let Some(from) = entry.facts.state.cluster.clone() {
             // The same copy is listed under the new name.
             entry.remotes.remove(&from);
             entry.cleared_attempts.insert(from, attempt);
@@ -89,7 +89,7 @@ impl Dispatcher {
         }
         entry.nomination = None;
         if entry.pending_write.is_none() && self.may_write(entry, now) {
-            let from = entry.facts.cluster.clone();
+            let from = entry.facts.state.cluster.clone();
             entry.start_write(WorkloadWrite::Rename { from, cluster: to, attempt }, out);
         }
         true

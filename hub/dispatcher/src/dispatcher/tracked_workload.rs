@@ -160,9 +160,9 @@ pub(crate) struct TrackedWorkload {
 impl TrackedWorkload {
     pub(super) fn new(facts: WorkloadFacts) -> Self {
         Self {
-            highest_attempt: facts.attempt,
-            knows_all_clusters: facts.attempt == 0 || facts.cluster.is_some(),
-            last_cluster: facts.cluster.clone(),
+            highest_attempt: facts.state.attempt,
+            knows_all_clusters: facts.state.attempt == 0 || facts.state.cluster.is_some(),
+            last_cluster: facts.state.cluster.clone(),
             facts,
             is_deleted: false,
             reservation: None,
@@ -193,9 +193,9 @@ impl TrackedWorkload {
     /// the cluster's name from the API, and a restart removes it from memory: then the attempt
     /// decides.
     pub(super) fn is_current(&self, cluster: &Name, attempt: u64) -> bool {
-        let committed = self.facts.cluster.as_ref().or(self.last_cluster.as_ref());
+        let committed = self.facts.state.cluster.as_ref().or(self.last_cluster.as_ref());
         let here = committed.is_none_or(|committed| committed == cluster);
-        !self.facts.finished && here && attempt > 0 && self.facts.attempt == attempt
+        !self.facts.state.finished && here && attempt > 0 && self.facts.state.attempt == attempt
     }
 
     /// Restores the end that a cluster reported before the hub adopted its copy. The adoption shows
@@ -206,7 +206,7 @@ impl TrackedWorkload {
             .get(cluster)
             .filter(|it| it.attempt == attempt && self.is_current(cluster, attempt));
         let state = remote.and_then(|remote| remote.state).filter(|state| is_terminal(*state));
-        if let Some(state) = state.filter(|_| self.facts.cluster.as_ref() == Some(cluster)) {
+        if let Some(state) = state.filter(|_| self.facts.state.cluster.as_ref() == Some(cluster)) {
             self.unsaved_end = Some((cluster.clone(), attempt, state == State::Succeeded));
         }
     }
@@ -248,22 +248,22 @@ impl TrackedWorkload {
         self.has_new_policy |= facts.on_disconnect != self.facts.on_disconnect;
         let asks =
             facts.move_request.as_ref().filter(|_| facts.move_request != self.facts.move_request);
-        if let Some((_, to)) = asks.filter(|_| facts.cluster.is_none()) {
+        if let Some((_, to)) = asks.filter(|_| facts.state.cluster.is_none()) {
             // The user may have removed the reason for the refusal. A running job is not stopped
             // for a try.
             self.refusals.forget(to);
         }
-        self.highest_attempt = self.highest_attempt.max(facts.attempt);
-        if facts.reserved || facts.cluster.is_some() || facts.finished {
+        self.highest_attempt = self.highest_attempt.max(facts.state.attempt);
+        if facts.state.reserved || facts.state.cluster.is_some() || facts.state.finished {
             self.reservation = None;
         }
-        self.knows_all_clusters |= facts.cluster.is_some();
-        if facts.cluster_uid != self.facts.cluster_uid {
+        self.knows_all_clusters |= facts.state.cluster.is_some();
+        if facts.state.cluster_uid != self.facts.state.cluster_uid {
             // The cleared attempts belonged to another uid.
             self.cleared_attempts.clear();
         }
-        if facts.cluster.is_some() {
-            self.last_cluster.clone_from(&facts.cluster);
+        if facts.state.cluster.is_some() {
+            self.last_cluster.clone_from(&facts.state.cluster);
         }
         // The answer of a write comes without job and replica.
         let (subject, replica) = (self.facts.subject.take(), self.facts.replica.take());

@@ -213,9 +213,9 @@ impl Dispatcher {
     pub(super) fn register_facts(&mut self, facts: &WorkloadFacts) {
         self.register_uid_alias(
             &facts.uid,
-            facts.cluster_uid.as_ref(),
+            facts.state.cluster_uid.as_ref(),
             facts.replaces.as_ref(),
-            facts.finished,
+            facts.state.finished,
         );
         self.new_workloads.insert(facts.uid.clone());
         // Their state of the copy moves to this workload.

@@ -93,7 +93,7 @@ impl Dispatcher {
             out.push(DispatchAction::AcknowledgeEnd { cluster, uid, attempt });
             entry.unsaved_end = None;
             // The answer may be older; the watch will confirm.
-            entry.facts.finished = true;
+            entry.facts.state.finished = true;
         }
         self.dirty.insert(written.uid);
     }

@@ -17,16 +17,17 @@ use crate::{DispatchAction, Name, Uid, UnixMillis};
 impl TrackedWorkload {
     /// The cluster whose copy another slice may take over now.
     fn handover_cluster(&self) -> Option<Name> {
-        let stays = !self.is_deleted && !self.facts.finished && !self.facts.is_leaving();
+        let stays = !self.is_deleted && !self.facts.state.finished && !self.facts.is_leaving();
         let settled = self.pending_write.is_none() && self.unsaved_end.is_none();
-        self.facts.cluster.clone().filter(|_| stays && settled)
+        self.facts.state.cluster.clone().filter(|_| stays && settled)
     }
 
     /// Whether nothing of it may run and it holds no quota.
     fn is_over(&self) -> bool {
-        let holds =
-            self.facts.reserved || self.facts.cluster.is_some() || self.reservation.is_some();
-        (self.is_deleted || self.facts.finished || !holds)
+        let holds = self.facts.state.reserved
+            || self.facts.state.cluster.is_some()
+            || self.reservation.is_some();
+        (self.is_deleted || self.facts.state.finished || !holds)
             && self.pending_write.is_none()
             && !self.may_run()
     }
@@ -40,7 +41,7 @@ impl Dispatcher {
         now: UnixMillis,
         out: &mut Vec<DispatchAction>,
     ) -> bool {
-        let replaced = entry.facts.replaces.clone().filter(|_| entry.facts.cluster.is_none());
+        let replaced = entry.facts.replaces.clone().filter(|_| entry.facts.state.cluster.is_none());
         let Some(before) = replaced.and_then(|uid| self.entries.get(&uid)) else { return false };
         if before.is_over() {
             return false;
@@ -51,7 +52,7 @@ impl Dispatcher {
                 .copy_goes_to
                 .as_ref()
                 .is_none_or(|to| *to == entry.facts.uid || !self.is_committing(to));
-        let attempt = before.facts.attempt;
+        let attempt = before.facts.state.attempt;
         let (before, cluster) =
             (before.facts.uid.clone(), before.handover_cluster().filter(|_| is_free));
         // It may have been offered under its own uid while the other one had no cluster.

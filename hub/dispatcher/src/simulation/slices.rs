@@ -21,7 +21,8 @@ impl World {
     pub(super) fn owner(&self, cluster_uid: &Uid) -> Uid {
         let chain = self.chain(cluster_uid);
         let has_it = |uid: &&Uid| {
-            uid == &cluster_uid || self.api[*uid].facts.cluster_uid.as_ref() == Some(cluster_uid)
+            uid == &cluster_uid
+                || self.api[*uid].facts.state.cluster_uid.as_ref() == Some(cluster_uid)
         };
         chain.iter().rev().find(has_it).unwrap_or(cluster_uid).clone()
     }
@@ -50,9 +51,9 @@ impl World {
     fn runs_by(&self, uid: &Uid) -> bool {
         let object = &self.api[uid];
         !object.deleted
-            && !object.facts.finished
-            && !object.facts.deleting
-            && object.facts.cluster.is_some()
+            && !object.facts.state.finished
+            && !object.facts.state.deleting
+            && object.facts.state.cluster.is_some()
     }
 
     fn make(&mut self, replaced: &Uid) {
@@ -80,7 +81,7 @@ impl World {
         self.version += 1;
         let version = self.version;
         let Some(object) = self.api.get_mut(uid) else { return };
-        (object.facts.version, object.facts.finished) = (version, true);
+        (object.facts.version, object.facts.state.finished) = (version, true);
         self.engine.remove(uid);
         self.tell(uid);
     }
@@ -88,11 +89,12 @@ impl World {
     /// Ends replaced slices. The dispatcher may learn of it before it knows the replacing slice.
     pub(super) fn end_replaced(&mut self, uid: &Uid) {
         let facts = &self.api[uid].facts;
-        let Some(before) = facts.replaces.clone().filter(|_| facts.cluster_uid.is_some()) else {
+        let Some(before) = facts.replaces.clone().filter(|_| facts.state.cluster_uid.is_some())
+        else {
             return;
         };
         let replaced = &self.api[&before];
-        if replaced.facts.finished || replaced.deleted {
+        if replaced.facts.state.finished || replaced.deleted {
             return;
         }
         let facts = facts.clone();
@@ -116,8 +118,8 @@ impl World {
     }
 
     fn introduce(&mut self, facts: &WorkloadFacts) {
-        let (known_as, replaces) = (facts.cluster_uid.as_ref(), facts.replaces.as_ref());
-        self.dispatcher.register_uid_alias(&facts.uid, known_as, replaces, facts.finished);
+        let (known_as, replaces) = (facts.state.cluster_uid.as_ref(), facts.replaces.as_ref());
+        self.dispatcher.register_uid_alias(&facts.uid, known_as, replaces, facts.state.finished);
     }
 
     /// The replaced slice is found while it exists.

@@ -47,11 +47,11 @@ impl World {
     pub(super) fn reserve(&mut self, uid: &Uid) {
         let Some(object) = self.api.get(uid).filter(|object| !object.deleted) else { return };
         let facts = self.as_seen(object.facts.clone());
-        let may = facts.active
-            && !facts.finished
-            && !facts.deleting
-            && !facts.reserved
-            && facts.cluster.is_none();
+        let may = facts.state.active
+            && !facts.state.finished
+            && !facts.state.deleting
+            && !facts.state.reserved
+            && facts.state.cluster.is_none();
         if may && self.engine.insert(uid.clone()) {
             let reserved = MemoryReservation { check: "mk".into(), needs_other_checks: false };
             self.apply(DispatchEvent::QuotaReserved { facts, reserved });
@@ -229,13 +229,13 @@ impl World {
 
     pub(super) fn evict_on_hub(&mut self, uid: &Uid) {
         let Some(object) = self.api.get_mut(uid) else { return };
-        if object.facts.reserved && !object.facts.finished && !object.deleted {
+        if object.facts.state.reserved && !object.facts.state.finished && !object.deleted {
             self.version += 1;
             object.facts.version = self.version;
-            object.facts.evicted = true;
-            object.facts.cluster = None;
+            object.facts.state.evicted = true;
+            object.facts.state.cluster = None;
             object.facts.nominated = Vec::new();
-            object.facts.check = Some(("mk".into(), CheckStatus::Pending));
+            object.facts.state.check = Some(("mk".into(), CheckStatus::Pending));
             self.tell(uid);
         }
     }
@@ -259,11 +259,11 @@ impl World {
         let Some(object) = self.api.get_mut(uid).filter(|object| !object.deleted) else { return };
         self.version += 1;
         object.facts.version = self.version;
-        object.facts.deleting = true;
+        object.facts.state.deleting = true;
         // A Workload without quota is deleted at once, the others when they are released.
         if at_once
-            || !object.facts.reserved && object.facts.cluster.is_none()
-            || object.facts.finished
+            || !object.facts.state.reserved && object.facts.state.cluster.is_none()
+            || object.facts.state.finished
         {
             object.deleted = true;
             self.engine.remove(uid);

@@ -98,7 +98,7 @@ fn every_mode_obeys_required_and_excluded_clusters() {
         let nominated = nominated.map_or(all, |name| vec![Name::from(name)]);
         bench.written(
             WriteOutcome::Done,
-            WorkloadFacts { reserved: true, nominated, ..bound("w", &rules) },
+            WorkloadFacts { nominated, ..bound("w", &rules).with(|it| it.reserved = true) },
         );
         assert_eq!(bench.take(), ["Reserve w/1 on b"], "{mode:?}");
     }

@@ -35,15 +35,19 @@ fn stopped_later_attempt_is_spared_while_earlier_runs() {
 fn stopped_later_attempt_resumes_when_earlier_is_gone() {
     let mut bench = sent_elsewhere_meanwhile();
     bench.tells("b", stopped(3));
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        evicted: true,
-        ..committed("w", "a", 2)
-    }));
+    bench
+        .apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2).with(|it| it.evicted = true)));
     assert_eq!(bench.take(), ["Absent w/2 on a"]);
     bench.observe("a", "w", 2, State::Gone);
     assert_eq!(bench.take(), ["forget w/2 on a", "release w"]);
-    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 2, evicted: true, ..facts("w") });
-    bench.reserve(WorkloadFacts { attempt: 2, ..facts("w") });
+    bench.written(
+        WriteOutcome::Done,
+        facts("w").with(|it| {
+            it.attempt = 2;
+            it.evicted = true;
+        }),
+    );
+    bench.reserve(facts("w").with(|it| it.attempt = 2));
     assert_eq!(bench.take(), ["commit w/3 on b, known as w"]);
     bench.written(WriteOutcome::Done, committed("w", "b", 3));
     assert_eq!(bench.take(), ["Run w/3 on b"]);
@@ -56,7 +60,7 @@ fn stopped_later_attempt_waits_for_remains_of_others() {
     bench.tells("b", stopped(3));
     bench.observe("a", "w", 1, State::Running);
     bench.take();
-    bench.reserve(WorkloadFacts { attempt: 2, ..facts("w") });
+    bench.reserve(facts("w").with(|it| it.attempt = 2));
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take(), ["forget w/1 on a", "commit w/3 on b, known as w"]);
@@ -72,7 +76,7 @@ fn waiting_later_attempt_resumes_unless_earlier_runs() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![]);
     bench.tells("b", has_job_and(State::Waiting));
-    bench.reserve(WorkloadFacts { attempt: 1, ..facts("w") });
+    bench.reserve(facts("w").with(|it| it.attempt = 1));
     assert_eq!(bench.take(), ["orphan w/3 on b", "commit w/3 on b, known as w"]);
 
     let mut bench = sent_elsewhere_meanwhile();
@@ -85,7 +89,7 @@ fn evicted_later_attempt_is_gone_before_next_begins() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![]);
     bench.tells("b", has_job_and(State::Evicted));
-    bench.reserve(WorkloadFacts { attempt: 1, ..facts("w") });
+    bench.reserve(facts("w").with(|it| it.attempt = 1));
     assert_eq!(bench.take(), ["orphan w/3 on b", "commit w/3 on b, known as w"]);
     bench.written(WriteOutcome::Done, committed("w", "b", 3));
     let said = bench.take().join("\n");
@@ -133,10 +137,9 @@ fn ended_job_is_sent_nowhere() {
     assert!(bench.take().is_empty(), "its cluster would make it anew");
     bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1)));
     assert!(bench.take().is_empty(), "who makes these facts has not looked");
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        finished: true,
-        ..over(committed("w", "a", 1))
-    }));
+    bench.apply(DispatchEvent::WorkloadChanged(
+        over(committed("w", "a", 1)).with(|it| it.finished = true),
+    ));
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
 
     let mut bench = Bench::forgetful(&["a"]);
@@ -146,10 +149,9 @@ fn ended_job_is_sent_nowhere() {
 
     let mut bench = Bench::forgetful(&["a"]);
     bench.tells("a", vec![]);
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        deleting: true,
-        ..over(committed("w", "a", 1))
-    }));
+    bench.apply(DispatchEvent::WorkloadChanged(
+        over(committed("w", "a", 1)).with(|it| it.deleting = true),
+    ));
     assert_eq!(bench.take(), ["Absent w/1 on a"], "its owner has deleted it");
 }
 
@@ -163,7 +165,7 @@ fn job_is_sent_after_jobless_copy_is_gone() {
     bench.applied();
     assert_eq!(bench.take(), ["orphan old/3 on a", "Absent old/3 on a"]);
     bench.later(1_000);
-    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..again() });
+    bench.written(WriteOutcome::Done, again().with(|it| it.reserved = true));
     bench.later(60_000);
     bench.take();
     bench.observe("a", "old", 3, State::Gone);
@@ -231,10 +233,8 @@ fn committed_attempt_waits_while_later_one_is_possible() {
 #[test]
 fn eviction_from_backup_releases_quota_after_inventories() {
     let mut bench = Bench::forgetful(&["a", "b"]);
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        evicted: true,
-        ..committed("w", "a", 2)
-    }));
+    bench
+        .apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2).with(|it| it.evicted = true)));
     bench.tells("a", vec![]);
     bench.observe("a", "w", 2, State::Gone);
     assert_eq!(bench.take(), ["Absent w/2 on a", "forget w/2 on a"], "b may run a later one");
@@ -325,13 +325,19 @@ fn lost_attempt_is_given_up_before_later_one_resumes() {
     bench.later(60_000);
     assert_eq!(bench.take(), ["retry w: Admitting remote lost, Previously: \"Ready\""]);
     let retrying =
-        WorkloadFacts { check: Some(("mk".into(), CheckStatus::Retry)), ..committed("w", "a", 2) };
+        committed("w", "a", 2).with(|it| it.check = Some(("mk".into(), CheckStatus::Retry)));
     bench.written(WriteOutcome::Done, retrying.clone());
     assert_eq!(bench.take(), ["Absent w/2 on a"]);
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..retrying }));
+    bench.apply(DispatchEvent::WorkloadChanged(retrying.with(|it| it.evicted = true)));
     assert_eq!(bench.take(), ["release w"]);
-    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 2, evicted: true, ..facts("w") });
-    bench.reserve(WorkloadFacts { attempt: 2, ..facts("w") });
+    bench.written(
+        WriteOutcome::Done,
+        facts("w").with(|it| {
+            it.attempt = 2;
+            it.evicted = true;
+        }),
+    );
+    bench.reserve(facts("w").with(|it| it.attempt = 2));
     assert_eq!(bench.take(), ["commit w/3 on b, known as w"]);
 }
 
@@ -406,10 +412,8 @@ fn later_end_blocks_nothing_while_another_is_silent() {
 #[test]
 fn gone_later_attempt_releases_quota() {
     let mut bench = Bench::forgetful(&["a"]);
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        evicted: true,
-        ..committed("w", "a", 4)
-    }));
+    bench
+        .apply(DispatchEvent::WorkloadChanged(committed("w", "a", 4).with(|it| it.evicted = true)));
     bench.tells("a", vec![]);
     assert_eq!(bench.take(), ["Absent w/4 on a"]);
     bench.observe("a", "w", 5, State::Gone);
@@ -447,8 +451,10 @@ fn adopted_copy_that_ended_is_finished_and_not_run() {
     bench.tells("a", vec![Copy::of("old", "train").state(State::Succeeded)]);
     bench.applied();
     bench.take();
-    let adopted =
-        WorkloadFacts { cluster_uid: Some("old".into()), version: 7, ..committed("new", "a", 3) };
+    let adopted = WorkloadFacts {
+        version: 7,
+        ..committed("new", "a", 3).with(|it| it.cluster_uid = Some("old".into()))
+    };
     bench.apply(DispatchEvent::WorkloadChanged(adopted.clone()));
     assert!(!bench.take().iter().any(|action| action.starts_with("Run")));
     bench.written(WriteOutcome::Done, adopted);
@@ -461,10 +467,9 @@ fn copy_of_ended_workload_is_removed_in_either_order() {
     let mut bench = Bench::forgetful(&["a"]);
     bench.tells("a", vec![Copy::of("w", "train").state(State::Succeeded)]);
     bench.take();
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        finished: true,
-        ..committed("w", "a", 3)
-    }));
+    bench.apply(DispatchEvent::WorkloadChanged(
+        committed("w", "a", 3).with(|it| it.finished = true),
+    ));
     assert!(bench.take().contains(&"Absent w/3 on a".to_owned()));
 }
 

@@ -103,7 +103,7 @@ pub(super) fn again() -> WorkloadFacts {
 }
 
 fn adopted(cluster: &str, attempt: u64) -> WorkloadFacts {
-    WorkloadFacts { cluster_uid: Some("old".into()), ..committed("new", cluster, attempt) }
+    committed("new", cluster, attempt).with(|it| it.cluster_uid = Some("old".into()))
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn reapplied_job_adopts_running_copy() {
     assert_eq!(bench.dispatcher.cluster_view("a").orphans, 0);
     bench.observe("a", "old", 3, State::Succeeded);
     assert_eq!(bench.take(), ["finish new/3 from a: true"]);
-    bench.written(WriteOutcome::Done, WorkloadFacts { finished: true, ..adopted("a", 3) });
+    bench.written(WriteOutcome::Done, adopted("a", 3).with(|it| it.finished = true));
     assert_eq!(bench.take(), ["ack old/3 to a", "Absent old/3 on a", "ack old/3 to a"]);
     bench.observe("a", "old", 3, State::Gone);
     assert_eq!(bench.take(), ["forget old/3 on a"]);
@@ -166,15 +166,22 @@ fn adopted_workload_keeps_the_clusters_uid_elsewhere() {
     bench.tells("a", vec![Copy::of("old", "train")]);
     bench.tells("b", vec![]);
     bench.take();
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..adopted("a", 3) }));
+    bench.apply(DispatchEvent::WorkloadChanged(adopted("a", 3).with(|it| it.evicted = true)));
     assert_eq!(bench.take(), ["Absent old/3 on a"]);
     bench.observe("a", "old", 3, State::Gone);
     assert_eq!(bench.take(), ["forget old/3 on a", "release new"]);
     bench.written(
         WriteOutcome::Done,
-        WorkloadFacts { cluster: None, reserved: false, check: None, ..adopted("a", 3) },
+        adopted("a", 3).with(|it| {
+            it.cluster = None;
+            it.reserved = false;
+            it.check = None;
+        }),
     );
-    bench.reserve(WorkloadFacts { attempt: 3, cluster_uid: Some("old".into()), ..again() });
+    bench.reserve(again().with(|it| {
+        it.attempt = 3;
+        it.cluster_uid = Some("old".into());
+    }));
     assert_eq!(bench.take(), ["Reserve old/4 on a"]);
 }
 
@@ -224,11 +231,10 @@ fn differing_copy_shows_reason_and_adopts_on_request() {
     );
     let note = bench.dispatcher.orphans_of("a", 1).remove(0).note.unwrap();
     assert!(note.starts_with("its pod sets are others"), "{note}");
-    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..again() });
+    bench.written(WriteOutcome::Done, again().with(|it| it.reserved = true));
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        reserved: true,
         adopt: Some(AdoptRequest::Copy("a".into(), "old".into())),
-        ..again()
+        ..again().with(|it| it.reserved = true)
     }));
     assert_eq!(bench.take(), ["commit new/3 on a, known as old"]);
 }
@@ -275,7 +281,7 @@ fn workload_waits_while_silent_cluster_may_have_copy() {
     bench.later(1_000);
     let said = bench.take().join("\n");
     assert!(said.contains("that may run it since before this hub's memory: b"), "{said}");
-    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..again() });
+    bench.written(WriteOutcome::Done, again().with(|it| it.reserved = true));
     bench.later(HOUR / 2);
     assert!(bench.take().iter().all(|line| line.starts_with("record")));
 
@@ -333,7 +339,7 @@ fn running_copy_of_unknown_job_blocks_namespace() {
 
     let mut late = waiting(State::Running);
     late.later(1_000);
-    late.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..again() });
+    late.written(WriteOutcome::Done, again().with(|it| it.reserved = true));
     late.later(HOUR);
     assert!(late.take().contains(&"Reserve new/1 on a".to_owned()), "an hour has passed");
     assert_eq!(waiting(State::Failed).take(), ["Reserve new/1 on a"], "it has ended");
@@ -381,35 +387,39 @@ fn restored_api_learns_running_attempt() {
     assert_eq!(bench.take(), ["Absent w/2 on a", "finish w/4 from b: true"], "it has ended");
 
     let mut bench = ahead();
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        reserved: true,
-        attempt: 2,
-        ..facts("w")
-    }));
+    bench.apply(DispatchEvent::WorkloadChanged(facts("w").with(|it| {
+        it.reserved = true;
+        it.attempt = 2;
+    })));
     bench.tells("b", runs());
     assert_eq!(bench.take(), ["commit w/4 on b, known as w"], "it was waiting for a cluster");
 
     let mut bench = ahead();
-    bench.dispatcher.track(WorkloadFacts { attempt: 2, ..facts("w") });
+    bench.dispatcher.track(facts("w").with(|it| it.attempt = 2));
     bench.tells("b", runs());
     assert!(bench.take().is_empty(), "it waits for quota, and runs on");
-    bench.reserve(WorkloadFacts { attempt: 2, ..facts("w") });
+    bench.reserve(facts("w").with(|it| it.attempt = 2));
     assert_eq!(bench.take(), ["commit w/4 on b, known as w"]);
 
     let mut bench = ahead();
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        evicted: true,
-        cluster: None,
-        ..committed("w", "a", 2)
-    }));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2).with(|it| {
+        it.evicted = true;
+        it.cluster = None;
+    })));
     bench.tells("b", runs());
     assert_eq!(
         bench.take(),
         ["release w"],
         "an eviction that was over long ago ends, and it runs on"
     );
-    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 2, evicted: true, ..facts("w") });
-    bench.reserve(WorkloadFacts { attempt: 2, ..facts("w") });
+    bench.written(
+        WriteOutcome::Done,
+        facts("w").with(|it| {
+            it.attempt = 2;
+            it.evicted = true;
+        }),
+    );
+    bench.reserve(facts("w").with(|it| it.attempt = 2));
     assert_eq!(bench.take(), ["commit w/4 on b, known as w"]);
 
     let mut bench = ahead();
@@ -455,7 +465,7 @@ fn late_copy_is_adopted_despite_later_attempts() {
     let waits = |clusters: &[&str]| {
         let mut bench = Bench::forgetful(clusters);
         bench.tells("a", vec![]);
-        bench.reserve(WorkloadFacts { attempt: 3, ..again() });
+        bench.reserve(again().with(|it| it.attempt = 3));
         bench.take();
         bench
     };
@@ -474,14 +484,21 @@ fn late_copy_is_adopted_despite_later_attempts() {
     assert_eq!(bench.take(), ["commit new/2 on b, known as old"]);
     bench.written(WriteOutcome::Done, adopted("b", 2));
     assert_eq!(bench.take(), ["mirror new/2 from b", "Run old/2 on b"]);
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..adopted("b", 2) }));
+    bench.apply(DispatchEvent::WorkloadChanged(adopted("b", 2).with(|it| it.evicted = true)));
     bench.observe("b", "old", 2, State::Gone);
     bench.take();
     bench.written(
         WriteOutcome::Done,
-        WorkloadFacts { cluster: None, reserved: false, check: None, ..adopted("b", 2) },
+        adopted("b", 2).with(|it| {
+            it.cluster = None;
+            it.reserved = false;
+            it.check = None;
+        }),
     );
-    bench.reserve(WorkloadFacts { attempt: 2, cluster_uid: Some("old".into()), ..again() });
+    bench.reserve(again().with(|it| {
+        it.attempt = 2;
+        it.cluster_uid = Some("old".into());
+    }));
     assert_eq!(bench.take(), ["Reserve old/4 on a"], "and no number is used twice");
 }
 
@@ -497,15 +514,20 @@ fn late_copy_is_spared_while_later_attempt_may_run() {
     bench.tells("b", vec![Copy::of("old", "train").attempt(2)]);
     assert_eq!(bench.take(), ["orphan old/2 on b"], "that one runs");
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        evicted: true,
         subject: again().subject,
-        ..committed("new", "a", 3)
+        ..committed("new", "a", 3).with(|it| it.evicted = true)
     }));
     assert_eq!(bench.take(), ["Absent new/3 on a"], "not before it is gone");
     bench.observe("a", "new", 3, State::Gone);
     assert_eq!(bench.take(), ["forget new/3 on a", "release new"]);
-    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 3, evicted: true, ..again() });
-    bench.reserve(WorkloadFacts { attempt: 3, ..again() });
+    bench.written(
+        WriteOutcome::Done,
+        again().with(|it| {
+            it.attempt = 3;
+            it.evicted = true;
+        }),
+    );
+    bench.reserve(again().with(|it| it.attempt = 3));
     assert_eq!(bench.take(), ["commit new/2 on b, known as old"]);
 }
 
@@ -539,7 +561,7 @@ fn copy_under_removal_is_not_adopted() {
     bench.later(1_000);
     let said = bench.take().join("\n");
     assert!(said.contains("Waiting for worker cluster \"a\" to remove a copy"), "{said}");
-    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..again() });
+    bench.written(WriteOutcome::Done, again().with(|it| it.reserved = true));
     bench.observe("a", "old", 3, State::Gone);
     assert!(bench.take().contains(&"Reserve new/1 on a".to_owned()));
 }
@@ -568,11 +590,10 @@ fn cluster_cannot_claim_foreign_copy() {
 
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![]);
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        reserved: true,
-        attempt: 2,
-        ..facts("w")
-    }));
+    bench.apply(DispatchEvent::WorkloadChanged(facts("w").with(|it| {
+        it.reserved = true;
+        it.attempt = 2;
+    })));
     let offer =
         Copy::of("w", "train").attempt(4).state(State::Failed).with(|it| it.has_job = false);
     bench.tells("b", vec![offer]);
@@ -617,7 +638,7 @@ fn missing_cluster_is_awaited_until_it_reports() {
     bench.later(1_000);
     let said = bench.take().join("\n");
     assert!(said.contains("since before this hub's memory: z;"), "{said}");
-    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..again() });
+    bench.written(WriteOutcome::Done, again().with(|it| it.reserved = true));
     bench.later(HOUR);
     assert_eq!(bench.take().first().map(String::as_str), Some("Reserve new/1 on a"));
 

@@ -24,7 +24,7 @@ fn workload_is_offered_committed_run_and_finished() {
     bench.observe("a", "w", 1, State::Succeeded);
     bench.observe("a", "w", 1, State::Succeeded);
     assert_eq!(bench.take(), ["finish w/1 from a: true"], "once, however often it is said");
-    bench.written(WriteOutcome::Done, WorkloadFacts { finished: true, ..committed("w", "a", 1) });
+    bench.written(WriteOutcome::Done, committed("w", "a", 1).with(|it| it.finished = true));
     let log = bench.take();
     assert!(
         log.contains(&"ack w/1 to a".to_owned()) && log.contains(&"Absent w/1 on a".to_owned()),
@@ -46,15 +46,24 @@ fn evicted_on_worker_is_requeued_and_goes_elsewhere() {
         ]
     );
     let retrying =
-        WorkloadFacts { check: Some(("mk".into(), CheckStatus::Retry)), ..committed("w", "a", 1) };
+        committed("w", "a", 1).with(|it| it.check = Some(("mk".into(), CheckStatus::Retry)));
     bench.written(WriteOutcome::Done, retrying.clone());
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..retrying }));
+    bench.apply(DispatchEvent::WorkloadChanged(retrying.with(|it| it.evicted = true)));
     assert!(bench.take().is_empty(), "not released while it may still run");
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take(), ["forget w/1 on a", "release w"]);
-    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 1, evicted: true, ..facts("w") });
-    bench.reserve(WorkloadFacts { attempt: 1, evicted: true, ..facts("w") });
+    bench.written(
+        WriteOutcome::Done,
+        facts("w").with(|it| {
+            it.attempt = 1;
+            it.evicted = true;
+        }),
+    );
+    bench.reserve(facts("w").with(|it| {
+        it.attempt = 1;
+        it.evicted = true;
+    }));
     assert_eq!(
         bench.take(),
         ["Reserve w/2 on b"],
@@ -80,7 +89,7 @@ fn workload_over_execution_time_is_not_retried() {
         bench.take(),
         ["deactivate w: Workload exceeded its maximum execution time on worker cluster: \"a\""]
     );
-    let deactivated = WorkloadFacts { active: false, ..committed("w", "a", 1) };
+    let deactivated = committed("w", "a", 1).with(|it| it.active = false);
     bench.written(WriteOutcome::Done, deactivated);
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
 }
@@ -88,9 +97,9 @@ fn workload_over_execution_time_is_not_retried() {
 #[test]
 fn evicted_on_hub_keeps_quota_until_copies_are_gone() {
     for leaving in [
-        WorkloadFacts { evicted: true, ..committed("w", "a", 1) },
-        WorkloadFacts { deleting: true, ..committed("w", "a", 1) },
-        WorkloadFacts { active: false, ..committed("w", "a", 1) },
+        committed("w", "a", 1).with(|it| it.evicted = true),
+        committed("w", "a", 1).with(|it| it.deleting = true),
+        committed("w", "a", 1).with(|it| it.active = false),
     ] {
         let mut bench = Bench::running();
         bench.apply(DispatchEvent::WorkloadChanged(leaving));
@@ -113,10 +122,8 @@ fn deleted_workload_is_removed_from_its_cluster() {
 #[test]
 fn job_end_during_hub_eviction_is_final() {
     let mut bench = Bench::running();
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        evicted: true,
-        ..committed("w", "a", 1)
-    }));
+    bench
+        .apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1).with(|it| it.evicted = true)));
     bench.take();
     bench.observe("a", "w", 1, State::Failed);
     assert_eq!(bench.take(), ["finish w/1 from a: false"]);

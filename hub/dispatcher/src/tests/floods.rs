@@ -90,11 +90,10 @@ fn inventory_reconciles_no_workloads_of_others() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 1_000)]);
     bench.rules("silent", LossPolicy::Hold);
     for number in 0..WAITING {
-        let evicted = WorkloadFacts {
-            evicted: true,
-            cluster: None,
-            ..committed(&format!("w{number}"), "silent", 1)
-        };
+        let evicted = committed(&format!("w{number}"), "silent", 1).with(|it| {
+            it.evicted = true;
+            it.cluster = None;
+        });
         bench.apply(DispatchEvent::WorkloadChanged(evicted));
     }
     bench.log.clear();

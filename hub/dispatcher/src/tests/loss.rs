@@ -6,11 +6,10 @@ use super::*;
 fn evicted_on_silent_cluster_keeps_quota() {
     let mut bench = Bench::running();
     bench.apply(DispatchEvent::SessionClosed { name: "a".into() });
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        evicted: true,
-        cluster: None,
-        ..committed("w", "a", 1)
-    }));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1).with(|it| {
+        it.evicted = true;
+        it.cluster = None;
+    })));
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
     bench.later(24 * 3_600_000);
     assert!(bench.take().is_empty(), "it may run there");
@@ -25,22 +24,20 @@ fn evicted_on_silent_cluster_keeps_quota() {
 fn restart_keeps_evicted_quota_until_all_inventories() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
     bench.rules("b", LossPolicy::Hold);
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        evicted: true,
-        cluster: None,
-        ..committed("w", "b", 1)
-    }));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "b", 1).with(|it| {
+        it.evicted = true;
+        it.cluster = None;
+    })));
     assert!(bench.take().is_empty());
     bench.connect("b", &[]);
     assert_eq!(bench.take(), ["release w"]);
     // It holds quota there for a committed attempt: an earlier process may have sent `Run`.
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
     bench.apply(DispatchEvent::SessionOpened { name: "a".into() });
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        evicted: true,
-        cluster: None,
-        ..committed("w", "a", 1)
-    }));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1).with(|it| {
+        it.evicted = true;
+        it.cluster = None;
+    })));
     bench.observe("a", "w", 1, State::Reserved);
     bench.apply(DispatchEvent::InventoryComplete {
         cluster: "a".into(),
@@ -141,12 +138,18 @@ fn give_up_policy_ends_attempt_after_timeout() {
     bench.later(1);
     assert_eq!(bench.take(), ["retry w: Admitting remote lost, Previously: \"Ready\""]);
     let retrying =
-        WorkloadFacts { check: Some(("mk".into(), CheckStatus::Retry)), ..committed("w", "a", 1) };
+        committed("w", "a", 1).with(|it| it.check = Some(("mk".into(), CheckStatus::Retry)));
     bench.written(WriteOutcome::Done, retrying.clone());
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..retrying }));
+    bench.apply(DispatchEvent::WorkloadChanged(retrying.with(|it| it.evicted = true)));
     assert_eq!(bench.take(), ["Absent w/1 on a", "release w"]);
-    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 1, evicted: true, ..facts("w") });
-    bench.reserve(WorkloadFacts { attempt: 1, ..facts("w") });
+    bench.written(
+        WriteOutcome::Done,
+        facts("w").with(|it| {
+            it.attempt = 1;
+            it.evicted = true;
+        }),
+    );
+    bench.reserve(facts("w").with(|it| it.attempt = 1));
     bench.observe("b", "w", 2, State::Reserved);
     assert_eq!(bench.take(), ["Reserve w/2 on b", "commit w/2 on b"]);
     bench.written(WriteOutcome::Done, committed("w", "b", 2));
@@ -377,9 +380,9 @@ fn deleted_cluster_leaves_no_state() {
     bench.apply(DispatchEvent::ClusterDeleted { name: "a".into() });
     bench.later(900_000);
     let retrying =
-        WorkloadFacts { check: Some(("mk".into(), CheckStatus::Retry)), ..committed("w", "a", 1) };
+        committed("w", "a", 1).with(|it| it.check = Some(("mk".into(), CheckStatus::Retry)));
     bench.written(WriteOutcome::Done, retrying.clone());
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..retrying }));
+    bench.apply(DispatchEvent::WorkloadChanged(retrying.with(|it| it.evicted = true)));
     assert_eq!(bench.take(), [LOST, "Absent w/1 on a", "forget w/1 on a", "release w"]);
     assert_eq!(bench.dispatcher.cluster_view("a").workloads, 0);
 
@@ -491,7 +494,7 @@ fn changed_fence_counts_only_after_delivery() {
         });
         bench.rules("b", LossPolicy::Fence { after: 0 });
         bench.tells("a", vec![]);
-        bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { reserved: true, ..facts("w") }));
+        bench.apply(DispatchEvent::WorkloadChanged(facts("w").with(|it| it.reserved = true)));
         change(&mut bench);
         bench.later(1_000);
         bench.take();
@@ -505,10 +508,9 @@ fn changed_fence_counts_only_after_delivery() {
     assert!(!waiting(|bench| {
         let on_disconnect = Some(LossPolicy::Fence { after: 5_000 });
         bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-            reserved: true,
             on_disconnect,
             version: 9,
-            ..facts("w")
+            ..facts("w").with(|it| it.reserved = true)
         }));
     }));
 }

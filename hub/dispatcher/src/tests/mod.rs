@@ -35,27 +35,29 @@ pub(super) fn facts(uid: &str) -> WorkloadFacts {
         priority: 0,
         priority_class: None,
         pod_sets: pods(1000),
-        check: Some(("mk".into(), CheckStatus::Pending)),
         other_checks_ready: true,
-        reserved: false,
-        evicted: false,
-        finished: false,
-        deleting: false,
-        active: true,
-        cluster: None,
-        attempt: 0,
         nominated: Vec::new(),
         grace: 5_000,
         on_disconnect: None,
         affinity: None,
         move_request: None,
         subject: None,
-        cluster_uid: None,
         adopt: None,
         replica: None,
         replaces: None,
         waits_for_job: false,
         job_ended: None,
+        state: WorkloadState {
+            check: Some(("mk".into(), CheckStatus::Pending)),
+            reserved: false,
+            evicted: false,
+            finished: false,
+            deleting: false,
+            active: true,
+            cluster: None,
+            attempt: 0,
+            cluster_uid: None,
+        },
     }
 }
 
@@ -209,13 +211,12 @@ impl Bench {
 }
 
 pub(super) fn committed(uid: &str, cluster: &str, attempt: u64) -> WorkloadFacts {
-    WorkloadFacts {
-        reserved: true,
-        cluster: Some(cluster.into()),
-        attempt,
-        check: Some(("mk".into(), CheckStatus::Ready)),
-        ..facts(uid)
-    }
+    facts(uid).with(|it| {
+        it.reserved = true;
+        it.cluster = Some(cluster.into());
+        it.attempt = attempt;
+        it.check = Some(("mk".into(), CheckStatus::Ready));
+    })
 }
 
 fn line(action: &DispatchAction) -> String {

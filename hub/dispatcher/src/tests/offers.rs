@@ -36,7 +36,7 @@ fn unanswered_offer_does_not_block_next() {
     bench.later(2_999);
     let recorded = bench.take();
     assert_eq!(recorded.len(), 1, "{recorded:?}");
-    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..facts("w") });
+    bench.written(WriteOutcome::Done, facts("w").with(|it| it.reserved = true));
     bench.later(1);
     assert_eq!(bench.take(), ["Reserve w/1 on b"]);
     bench.observe("b", "w", 1, State::Reserved);
@@ -58,7 +58,7 @@ fn workload_waits_and_records_where_it_may_fit_later() {
           cpu in flavor default, 500m more needed; b: no room now None"
         ]
     );
-    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..facts("w") });
+    bench.written(WriteOutcome::Done, facts("w").with(|it| it.reserved = true));
     bench.capacity("b", 4000, 4000);
     assert!(bench.take().is_empty(), "it waits in b's own queue");
     bench.observe("b", "w", 1, State::Reserved);
@@ -86,16 +86,15 @@ fn unfit_workload_is_returned_and_requeued_on_growth() {
 fn recorded_reservation_without_fit_is_retried_with_backoff() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 500, 500)]);
     for (round, seconds) in [(1, 10), (2, 20), (3, 40)] {
-        bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { reserved: true, ..facts("w") }));
+        bench.apply(DispatchEvent::WorkloadChanged(facts("w").with(|it| it.reserved = true)));
         let log = bench.take();
         assert!(log[0].starts_with("retry w: No worker"), "{round}: {log:?}");
         bench.written(
             WriteOutcome::Done,
-            WorkloadFacts {
-                check: Some(("mk".into(), CheckStatus::Retry)),
-                reserved: true,
-                ..facts("w")
-            },
+            facts("w").with(|it| {
+                it.check = Some(("mk".into(), CheckStatus::Retry));
+                it.reserved = true;
+            }),
         );
         bench.apply(DispatchEvent::WorkloadChanged(facts("w")));
         bench.take();
@@ -133,13 +132,12 @@ fn other_checks_precede_offers() {
     assert_eq!(bench.take(), ["record w: - None"]);
     bench.written(
         WriteOutcome::Done,
-        WorkloadFacts { reserved: true, other_checks_ready: false, ..facts("w") },
+        WorkloadFacts { other_checks_ready: false, ..facts("w").with(|it| it.reserved = true) },
     );
     assert!(bench.take().is_empty());
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        reserved: true,
         other_checks_ready: true,
-        ..facts("w")
+        ..facts("w").with(|it| it.reserved = true)
     }));
     assert_eq!(bench.take(), ["Reserve w/1 on a"]);
 }
@@ -147,13 +145,12 @@ fn other_checks_precede_offers() {
 #[test]
 fn open_offer_does_not_keep_quota() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { reserved: true, ..facts("w") }));
+    bench.apply(DispatchEvent::WorkloadChanged(facts("w").with(|it| it.reserved = true)));
     assert_eq!(bench.take(), ["Reserve w/1 on a"]);
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        reserved: true,
-        evicted: true,
-        ..facts("w")
-    }));
+    bench.apply(DispatchEvent::WorkloadChanged(facts("w").with(|it| {
+        it.reserved = true;
+        it.evicted = true;
+    })));
     assert_eq!(bench.take(), ["Absent w/1 on a", "release w"]);
 }
 
@@ -228,7 +225,7 @@ fn superseded_commit_is_redecided_failed_one_retried() {
     assert!(bench.take().is_empty(), "not at once");
     bench.later(1_000);
     assert_eq!(bench.take(), ["commit w/1 on a"]);
-    bench.written(WriteOutcome::Superseded, WorkloadFacts { active: false, ..facts("w") });
+    bench.written(WriteOutcome::Superseded, facts("w").with(|it| it.active = false));
     let log = bench.take();
     assert_eq!(
         log,
@@ -247,7 +244,10 @@ fn all_at_once_offers_to_all_and_commits_first() {
         "{log:?}"
     );
     let nominated = vec!["a".into(), "b".into(), "c".into()];
-    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, nominated, ..facts("w") });
+    bench.written(
+        WriteOutcome::Done,
+        WorkloadFacts { nominated, ..facts("w").with(|it| it.reserved = true) },
+    );
     assert_eq!(bench.take(), ["Reserve w/1 on a", "Reserve w/1 on b", "Reserve w/1 on c"]);
     bench.observe("c", "w", 1, State::Reserved);
     bench.observe("a", "w", 1, State::Reserved);
@@ -260,12 +260,12 @@ fn all_at_once_offers_to_all_and_commits_first() {
 fn incremental_adds_clusters_each_round_in_config_order() {
     let mode = DispatchMode::Incremental { step: 2, round: 300_000 };
     let mut bench = Bench::new(mode, &[("c", 0, 0), ("a", 0, 0), ("b", 0, 0)]);
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { reserved: true, ..facts("w") }));
+    bench.apply(DispatchEvent::WorkloadChanged(facts("w").with(|it| it.reserved = true)));
     assert_eq!(bench.take(), [r#"record w: - Some(["c", "a"])"#]);
     let first: Vec<Name> = vec!["c".into(), "a".into()];
     bench.written(
         WriteOutcome::Done,
-        WorkloadFacts { reserved: true, nominated: first, ..facts("w") },
+        WorkloadFacts { nominated: first, ..facts("w").with(|it| it.reserved = true) },
     );
     assert_eq!(bench.take(), ["Reserve w/1 on c", "Reserve w/1 on a"]);
     bench.later(299_999);
@@ -280,7 +280,7 @@ fn incremental_by_name_ignores_config_order() {
     let settings =
         DispatcherSettings { mode, nominate_by_name: true, ..DispatcherSettings::default() };
     let mut bench = Bench::with(settings, &[("c", 0, 0), ("a", 0, 0), ("b", 0, 0)]);
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { reserved: true, ..facts("w") }));
+    bench.apply(DispatchEvent::WorkloadChanged(facts("w").with(|it| it.reserved = true)));
     assert_eq!(bench.take(), [r#"record w: - Some(["a", "b"])"#]);
 }
 
@@ -289,18 +289,16 @@ fn external_dispatcher_nominates() {
     let mut bench = Bench::new(DispatchMode::External, &[("a", 0, 0), ("b", 0, 0)]);
     bench.reserve(facts("w"));
     assert!(bench.take()[0].starts_with("record w"));
-    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..facts("w") });
+    bench.written(WriteOutcome::Done, facts("w").with(|it| it.reserved = true));
     assert!(bench.take().is_empty());
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        reserved: true,
         nominated: vec!["b".into(), "zzz".into()],
-        ..facts("w")
+        ..facts("w").with(|it| it.reserved = true)
     }));
     assert_eq!(bench.take(), ["Reserve w/1 on b"]);
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        reserved: true,
         nominated: vec!["a".into()],
-        ..facts("w")
+        ..facts("w").with(|it| it.reserved = true)
     }));
     assert_eq!(bench.take(), ["Absent w/1 on b", "Reserve w/1 on a"]);
 }
@@ -309,23 +307,20 @@ fn external_dispatcher_nominates() {
 fn withdrawn_attempt_is_not_offered_there_again() {
     let mut bench = Bench::new(DispatchMode::External, &[("a", 2000, 4000)]);
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        reserved: true,
         nominated: vec!["a".into()],
-        ..facts("w")
+        ..facts("w").with(|it| it.reserved = true)
     }));
     assert_eq!(bench.take(), ["Reserve w/1 on a"]);
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        reserved: true,
         nominated: Vec::new(),
-        ..facts("w")
+        ..facts("w").with(|it| it.reserved = true)
     }));
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take(), ["Absent w/1 on a", "forget w/1 on a"]);
     // Its tombstone may still be there.
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        reserved: true,
         nominated: vec!["a".into()],
-        ..facts("w")
+        ..facts("w").with(|it| it.reserved = true)
     }));
     assert_eq!(bench.take(), ["Reserve w/2 on a"]);
 }
@@ -349,14 +344,13 @@ fn workload_without_job_waits_for_it() {
     assert_eq!(bench.take(), ["record w: Waiting for the job that this Workload is for None"]);
     bench.written(
         WriteOutcome::Done,
-        WorkloadFacts { reserved: true, waits_for_job: true, ..facts("w") },
+        WorkloadFacts { waits_for_job: true, ..facts("w").with(|it| it.reserved = true) },
     );
     bench.later(60_000);
     assert!(bench.take().is_empty());
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        reserved: true,
         version: 9,
-        ..facts("w")
+        ..facts("w").with(|it| it.reserved = true)
     }));
     assert_eq!(bench.take().first().map(String::as_str), Some("Reserve w/1 on a"));
 }

@@ -28,13 +28,19 @@ fn drained_cluster_hands_workloads_to_others() {
         ["retry w: Worker cluster \"a\" is being drained. Previously: \"Ready\""]
     );
     let retrying =
-        WorkloadFacts { check: Some(("mk".into(), CheckStatus::Retry)), ..committed("w", "a", 1) };
+        committed("w", "a", 1).with(|it| it.check = Some(("mk".into(), CheckStatus::Retry)));
     bench.written(WriteOutcome::Done, retrying.clone());
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..retrying }));
+    bench.apply(DispatchEvent::WorkloadChanged(retrying.with(|it| it.evicted = true)));
     bench.observe("a", "w", 1, State::Gone);
-    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 1, evicted: true, ..facts("w") });
+    bench.written(
+        WriteOutcome::Done,
+        facts("w").with(|it| {
+            it.attempt = 1;
+            it.evicted = true;
+        }),
+    );
     bench.take();
-    bench.reserve(WorkloadFacts { attempt: 1, ..facts("w") });
+    bench.reserve(facts("w").with(|it| it.attempt = 1));
     assert_eq!(bench.take(), ["Reserve w/2 on b"]);
 }
 
@@ -43,12 +49,18 @@ fn move_back_waits_until_refusal_ends() {
     let mut bench = Bench::running();
     bench.observe("a", "w", 1, State::Evicted);
     let retrying =
-        WorkloadFacts { check: Some(("mk".into(), CheckStatus::Retry)), ..committed("w", "a", 1) };
+        committed("w", "a", 1).with(|it| it.check = Some(("mk".into(), CheckStatus::Retry)));
     bench.written(WriteOutcome::Done, retrying.clone());
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..retrying }));
+    bench.apply(DispatchEvent::WorkloadChanged(retrying.with(|it| it.evicted = true)));
     bench.observe("a", "w", 1, State::Gone);
-    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 1, evicted: true, ..facts("w") });
-    bench.reserve(WorkloadFacts { attempt: 1, ..facts("w") });
+    bench.written(
+        WriteOutcome::Done,
+        facts("w").with(|it| {
+            it.attempt = 1;
+            it.evicted = true;
+        }),
+    );
+    bench.reserve(facts("w").with(|it| it.attempt = 1));
     bench.observe("b", "w", 2, State::Reserved);
     bench.written(WriteOutcome::Done, committed("w", "b", 2));
     bench.observe("b", "w", 2, State::Running);
@@ -90,12 +102,14 @@ fn move_happens_once_and_only_to_accepting_cluster() {
     );
     bench.written(
         WriteOutcome::Done,
-        WorkloadFacts { check: Some(("mk".into(), CheckStatus::Retry)), ..moving(1, "b") },
+        moving(1, "b").with(|it| it.check = Some(("mk".into(), CheckStatus::Retry))),
     );
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..moving(1, "b") }));
+    bench.apply(DispatchEvent::WorkloadChanged(moving(1, "b").with(|it| it.evicted = true)));
     bench.observe("a", "w", 1, State::Gone);
-    let pending =
-        || WorkloadFacts { attempt: 1, move_request: Some((1, "b".into())), ..facts("w") };
+    let pending = || WorkloadFacts {
+        move_request: Some((1, "b".into())),
+        ..facts("w").with(|it| it.attempt = 1)
+    };
     bench.written(WriteOutcome::Done, pending());
     bench.take();
     bench.later(60_000);

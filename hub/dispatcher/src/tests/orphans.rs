@@ -63,7 +63,7 @@ fn orphan_gone_before_its_workload_leaves_no_state() {
     bench.observe("a", "w", 1, State::Succeeded);
     bench.later(900_000);
     assert_eq!(bench.take(), ["orphan w/1 on a", "ack w/1 to a", "Absent w/1 on a"]);
-    bench.dispatcher.track(WorkloadFacts { finished: true, ..committed("w", "a", 1) });
+    bench.dispatcher.track(committed("w", "a", 1).with(|it| it.finished = true));
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take().last().map(String::as_str), Some("forget w/1 on a"));
     assert_eq!(bench.dispatcher.cluster_view("a").workloads, 0);

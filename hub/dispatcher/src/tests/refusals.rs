@@ -141,16 +141,15 @@ fn lost_or_drained_cluster_has_no_refusal() {
         bench.runs("w", "a", 1);
         leave(&mut bench);
         assert!(bench.take().iter().any(|line| line.starts_with("retry w: ")), "{case}");
-        let evicted = WorkloadFacts {
-            evicted: true,
-            check: Some(("mk".into(), CheckStatus::Retry)),
-            ..committed("w", "a", 1)
-        };
+        let evicted = committed("w", "a", 1).with(|it| {
+            it.evicted = true;
+            it.check = Some(("mk".into(), CheckStatus::Retry));
+        });
         bench.written(WriteOutcome::Done, evicted);
         bench.observe("a", "w", 1, State::Gone);
         bench.take();
-        bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 1, ..facts("w") });
-        bench.reserve(WorkloadFacts { attempt: 1, ..facts("w") });
+        bench.written(WriteOutcome::Done, facts("w").with(|it| it.attempt = 1));
+        bench.reserve(facts("w").with(|it| it.attempt = 1));
         let log = bench.take();
         let given_back = format!("No worker cluster can run it: {said}");
         assert!(
@@ -161,7 +160,7 @@ fn lost_or_drained_cluster_has_no_refusal() {
         come_back(&mut bench);
         bench.later(SECOND);
         assert!(bench.take().contains(&"wake w".to_owned()), "{case}");
-        bench.reserve(WorkloadFacts { attempt: 1, ..facts("w") });
+        bench.reserve(facts("w").with(|it| it.attempt = 1));
         assert!(bench.take().contains(&"Reserve w/2 on a".to_owned()), "{case}");
     }
 }

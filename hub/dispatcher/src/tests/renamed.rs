@@ -77,7 +77,7 @@ fn end_on_renamed_cluster_is_acknowledged_after_write() {
     assert_eq!(bench.take(), ["rename w/1 from a to c"]);
     bench.written(WriteOutcome::Done, committed("w", "c", 1));
     assert_eq!(bench.take(), ["finish w/1 from c: true"]);
-    bench.written(WriteOutcome::Done, WorkloadFacts { finished: true, ..committed("w", "c", 1) });
+    bench.written(WriteOutcome::Done, committed("w", "c", 1).with(|it| it.finished = true));
     assert!(bench.take().contains(&"ack w/1 to c".to_owned()));
 }
 
@@ -86,10 +86,7 @@ fn eviction_on_renamed_cluster_ignores_old_name() {
     let mut bench = deleted([Some("u"), Some("u")]);
     bench.observe("c", "w", 1, State::Running);
     bench.take();
-    bench.written(
-        WriteOutcome::Superseded,
-        WorkloadFacts { evicted: true, ..committed("w", "a", 1) },
-    );
+    bench.written(WriteOutcome::Superseded, committed("w", "a", 1).with(|it| it.evicted = true));
     assert_eq!(bench.take(), ["Absent w/1 on c"]);
     bench.observe("c", "w", 1, State::Gone);
     bench.later(100);
@@ -101,10 +98,8 @@ fn interrupted_rename_is_completed() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("b", 4000, 4000)]);
     bench.rules("c", LossPolicy::Hold);
     bench.configure(&["b", "c"]);
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        cluster: None,
-        ..committed("w", "a", 1)
-    }));
+    bench
+        .apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1).with(|it| it.cluster = None)));
     assert!(
         !bench.take().iter().any(|line| line.starts_with("commit")),
         "a cluster has not spoken"

@@ -79,13 +79,19 @@ fn later_replica_without_first_quota_returns_its_own() {
 /// The retry of attempt 1 is written, nothing is left on `b`, and it has quota again.
 fn leaves_and_is_reserved_again(bench: &mut Bench) {
     let retrying =
-        WorkloadFacts { check: Some(("mk".into(), CheckStatus::Retry)), ..committed("w", "b", 1) };
+        committed("w", "b", 1).with(|it| it.check = Some(("mk".into(), CheckStatus::Retry)));
     bench.written(WriteOutcome::Done, retrying.clone());
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..retrying }));
+    bench.apply(DispatchEvent::WorkloadChanged(retrying.with(|it| it.evicted = true)));
     bench.observe("b", "w", 1, State::Gone);
-    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 1, evicted: true, ..facts("w") });
+    bench.written(
+        WriteOutcome::Done,
+        facts("w").with(|it| {
+            it.attempt = 1;
+            it.evicted = true;
+        }),
+    );
     bench.take();
-    bench.reserve(WorkloadFacts { attempt: 1, ..later(at("b")) });
+    bench.reserve(later(at("b")).with(|it| it.attempt = 1));
 }
 
 #[test]

@@ -11,23 +11,21 @@ fn grown() -> WorkloadFacts {
 fn taken() -> WorkloadFacts {
     WorkloadFacts {
         replaces: Some("w".into()),
-        cluster_uid: Some("w".into()),
-        ..committed("x", "a", 1)
+        ..committed("x", "a", 1).with(|it| it.cluster_uid = Some("w".into()))
     }
 }
 
 impl Bench {
     fn introduce(&mut self, facts: &WorkloadFacts) {
-        let (known_as, replaces) = (facts.cluster_uid.as_ref(), facts.replaces.as_ref());
-        self.dispatcher.register_uid_alias(&facts.uid, known_as, replaces, facts.finished);
+        let (known_as, replaces) = (facts.state.cluster_uid.as_ref(), facts.replaces.as_ref());
+        self.dispatcher.register_uid_alias(&facts.uid, known_as, replaces, facts.state.finished);
     }
 }
 
 fn is_replaced(bench: &mut Bench) {
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        finished: true,
-        ..committed("w", "a", 1)
-    }));
+    bench.apply(DispatchEvent::WorkloadChanged(
+        committed("w", "a", 1).with(|it| it.finished = true),
+    ));
 }
 
 /// `x` has taken over the copy of `w`, which runs on `a`.
@@ -66,11 +64,10 @@ fn replaced_slice_sends_nothing() {
 #[test]
 fn eviction_of_replaced_slice_does_not_stop_job() {
     let mut bench = taken_over();
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        evicted: true,
-        cluster: None,
-        ..committed("w", "a", 1)
-    }));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1).with(|it| {
+        it.evicted = true;
+        it.cluster = None;
+    })));
     assert!(bench.take().is_empty());
 }
 
@@ -78,11 +75,10 @@ fn eviction_of_replaced_slice_does_not_stop_job() {
 fn leaving_slice_removes_its_copy_by_the_clusters_uid() {
     let mut bench = taken_over();
     is_replaced(&mut bench);
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        evicted: true,
-        cluster: None,
-        ..taken()
-    }));
+    bench.apply(DispatchEvent::WorkloadChanged(taken().with(|it| {
+        it.evicted = true;
+        it.cluster = None;
+    })));
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take(), ["forget w/1 on a", "release x"]);
@@ -96,12 +92,11 @@ fn third_slice_takes_over_from_second() {
     assert_eq!(bench.take(), ["commit y/1 on a, known as w"]);
     let taken = WorkloadFacts {
         replaces: Some("x".into()),
-        cluster_uid: Some("w".into()),
-        ..committed("y", "a", 1)
+        ..committed("y", "a", 1).with(|it| it.cluster_uid = Some("w".into()))
     };
     bench.written(WriteOutcome::Done, taken);
     bench.take();
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { finished: true, ..self::taken() }));
+    bench.apply(DispatchEvent::WorkloadChanged(self::taken().with(|it| it.finished = true)));
     assert!(bench.take().is_empty());
     bench.observe("a", "w", 1, State::Failed);
     assert_eq!(bench.take(), ["finish y/1 from a: false"]);
@@ -110,17 +105,22 @@ fn third_slice_takes_over_from_second() {
 #[test]
 fn slice_waits_while_replaced_one_is_leaving() {
     let mut bench = Bench::running();
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        evicted: true,
-        cluster: None,
-        ..committed("w", "a", 1)
-    }));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1).with(|it| {
+        it.evicted = true;
+        it.cluster = None;
+    })));
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
     bench.reserve(grown());
     assert!(bench.take().is_empty());
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take(), ["forget w/1 on a", "release w"]);
-    bench.written(WriteOutcome::Done, WorkloadFacts { evicted: true, attempt: 1, ..facts("w") });
+    bench.written(
+        WriteOutcome::Done,
+        facts("w").with(|it| {
+            it.evicted = true;
+            it.attempt = 1;
+        }),
+    );
     bench.later(1);
     bench.apply(DispatchEvent::WorkloadChanged(grown()));
     assert_eq!(bench.take(), ["Reserve x/1 on a"], "now like any other");
@@ -155,9 +155,9 @@ fn failed_takeover_leaves_copy_with_its_owner() {
     // The job is deleted in the foreground: the first slice leaves the store and cannot be looked
     // up.
     bench.apply(DispatchEvent::WorkloadDeleted { uid: "w".into() });
-    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { deleting: true, ..facts("x") }));
+    bench.apply(DispatchEvent::WorkloadChanged(facts("x").with(|it| it.deleting = true)));
     assert!(!bench.take().iter().any(|it| it.contains("on a")), "it may be written yet");
-    bench.written(WriteOutcome::Superseded, WorkloadFacts { deleting: true, ..facts("x") });
+    bench.written(WriteOutcome::Superseded, facts("x").with(|it| it.deleting = true));
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
     bench.observe("a", "w", 1, State::Gone);
     assert!(bench.take().contains(&"forget w/1 on a".to_owned()));
@@ -170,7 +170,7 @@ fn replaced_slice_is_remembered_when_not_found() {
     bench.apply(DispatchEvent::WorkloadDeleted { uid: "w".into() });
     bench.written(WriteOutcome::Failed, facts("x"));
     bench.later(60_000);
-    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..facts("x") });
+    bench.written(WriteOutcome::Done, facts("x").with(|it| it.reserved = true));
     bench.capacity("b", 4000, 4000);
     assert!(
         !bench.take().iter().any(|it| it.starts_with("Reserve")),
@@ -188,13 +188,12 @@ fn deleted_slices_leave_no_state() {
     for uid in ["y", "z"] {
         let replaces = Some(before.uid.clone());
         bench.reserve(WorkloadFacts { replaces: replaces.clone(), ..facts(uid) });
-        let taken =
-            WorkloadFacts { replaces, cluster_uid: Some("w".into()), ..committed(uid, "a", 1) };
+        let taken = WorkloadFacts {
+            replaces,
+            ..committed(uid, "a", 1).with(|it| it.cluster_uid = Some("w".into()))
+        };
         bench.written(WriteOutcome::Done, taken.clone());
-        bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-            finished: true,
-            ..before.clone()
-        }));
+        bench.apply(DispatchEvent::WorkloadChanged(before.clone().with(|it| it.finished = true)));
         bench.apply(DispatchEvent::WorkloadDeleted { uid: before.uid.clone() });
         before = taken;
         assert_eq!(bench.dispatcher.uid_aliases.len(), 1, "{uid}");
@@ -233,7 +232,7 @@ fn deleted_first_slice_leaves_no_state() {
 fn last_slice_end_counts_despite_late_replacement() {
     let mut bench = taken_over();
     bench.observe("a", "w", 1, State::Succeeded);
-    bench.written(WriteOutcome::Done, WorkloadFacts { finished: true, ..taken() });
+    bench.written(WriteOutcome::Done, taken().with(|it| it.finished = true));
     bench.observe("a", "w", 1, State::Gone);
     bench.apply(DispatchEvent::WorkloadDeleted { uid: "x".into() });
     bench.take();

@@ -11,9 +11,8 @@ impl Bench {
             Self::new(DispatchMode::AllAtOnce, &[("a", 0, 0), ("b", 0, 0), ("c", 0, 0)]);
         bench.dispatcher.settings.preemption_timeout = timeout;
         bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-            reserved: true,
             nominated: all(),
-            ..facts("w")
+            ..facts("w").with(|it| it.reserved = true)
         }));
         assert_eq!(bench.take(), ["Reserve w/1 on a", "Reserve w/1 on b", "Reserve w/1 on c"]);
         bench
@@ -77,9 +76,8 @@ fn refusal_with_kueues_dispatchers_keeps_copy() {
         ] {
             let mut bench = Bench::new(mode, &[("a", 0, 0), ("b", 0, 0)]);
             bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-                reserved: true,
                 nominated: vec!["a".into(), "b".into()],
-                ..facts("w")
+                ..facts("w").with(|it| it.reserved = true)
             }));
             bench.take();
             bench.observe("b", "w", 1, State::Waiting);
@@ -134,21 +132,23 @@ fn evicted_workload_is_offered_to_all_again_at_once() {
     bench.observe("b", "w", 1, State::Evicted);
     assert!(bench.take()[0].starts_with("retry w"));
     let evicted = WorkloadFacts {
-        evicted: true,
-        cluster: None,
         nominated: Vec::new(),
-        ..committed("w", "b", 1)
+        ..committed("w", "b", 1).with(|it| {
+            it.evicted = true;
+            it.cluster = None;
+        })
     };
     bench.written(WriteOutcome::Done, evicted);
     bench.observe("b", "w", 1, State::Gone);
     assert_eq!(bench.take().last().map(String::as_str), Some("release w"));
-    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 1, ..facts("w") });
+    bench.written(WriteOutcome::Done, facts("w").with(|it| it.attempt = 1));
     bench.take();
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        attempt: 1,
-        reserved: true,
         nominated: all(),
-        ..facts("w")
+        ..facts("w").with(|it| {
+            it.attempt = 1;
+            it.reserved = true;
+        })
     }));
     let offers: Vec<String> =
         bench.take().into_iter().filter(|line| line.starts_with("Reserve")).collect();
@@ -227,14 +227,16 @@ fn restart_opens_no_gate_before_inventories_or_timeout() {
             bench.connect("b", &[]);
         }
         bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-            reserved: true,
             nominated: vec!["a".into(), "b".into()],
-            ..facts("w")
+            ..facts("w").with(|it| it.reserved = true)
         }));
         if !tells {
             bench.written(
                 WriteOutcome::Done,
-                WorkloadFacts { reserved: true, nominated: vec!["a".into()], ..facts("w") },
+                WorkloadFacts {
+                    nominated: vec!["a".into()],
+                    ..facts("w").with(|it| it.reserved = true)
+                },
             );
         }
         bench.gate("a", None, Some(0));
@@ -253,9 +255,8 @@ fn gate_opened_by_earlier_process_counts() {
     bench.dispatcher.track(facts("w"));
     bench.gate_of("a", 5, State::Waiting, Some(PreemptionGate { opened, blocked: None }));
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        reserved: true,
         nominated: vec!["a".into(), "b".into()],
-        ..facts("w")
+        ..facts("w").with(|it| it.reserved = true)
     }));
     bench.gate_of(
         "b",

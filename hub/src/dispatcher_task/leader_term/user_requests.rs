@@ -103,9 +103,9 @@ struct Standing {
 impl Standing {
     fn of(facts: &WorkloadFacts) -> Self {
         Self {
-            attempt: facts.attempt,
-            finished: facts.finished,
-            adopted: facts.cluster_uid.is_some(),
+            attempt: facts.state.attempt,
+            finished: facts.state.finished,
+            adopted: facts.state.cluster_uid.is_some(),
         }
     }
 }
