@@ -51,13 +51,13 @@ mod tests {
     #[test]
     fn only_newest_session_counts() {
         let (mut sessions, west) = (LiveSessions::default(), Name::from("west"));
-        let told = |events: Vec<DispatchEvent>| {
+        let lines = |events: Vec<DispatchEvent>| {
             events.iter().map(|event| format!("{event:?}")).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(told(sessions.open(&west, 7)), r#"SessionOpened { name: "west" }"#);
-        assert_eq!(told(sessions.open(&west, 6)), "", "an older one comes late");
+        assert_eq!(lines(sessions.open(&west, 7)), r#"SessionOpened { name: "west" }"#);
+        assert_eq!(lines(sessions.open(&west, 6)), "", "an older one comes late");
         assert_eq!(
-            told(sessions.open(&west, 8)),
+            lines(sessions.open(&west, 8)),
             r#"SessionClosed { name: "west" } SessionOpened { name: "west" }"#
         );
         assert!(sessions.close(&west, 7).is_none(), "it has not counted any more");

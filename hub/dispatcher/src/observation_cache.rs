@@ -46,25 +46,25 @@ impl ObservationCache {
         &mut self,
         dispatcher: &Dispatcher,
         cluster: &Name,
-        told: &proto::Observation,
+        report: &proto::Observation,
     ) -> Observation {
-        let cluster_uid = Uid::from(told.workload_uid.as_str());
+        let cluster_uid = Uid::from(report.workload_uid.as_str());
         let uid = dispatcher.hub_uid(&cluster_uid);
-        let reasons = told.reasons.clone();
+        let reasons = report.reasons.clone();
         // After an adoption, reports under the adopter's own uid concern an earlier offer.
         let wanted =
             (self.forgetful || dispatcher.knows(&uid)) && !dispatcher.is_aliased(&cluster_uid);
-        let job_status = wanted && self.remember(cluster, &uid, told, &reasons);
+        let job_status = wanted && self.remember(cluster, &uid, report, &reasons);
         Observation {
             uid: cluster_uid,
-            namespace: told.namespace.as_str().into(),
-            name: told.name.as_str().into(),
-            attempt: told.attempt,
-            state: told.state(),
+            namespace: report.namespace.as_str().into(),
+            name: report.name.as_str().into(),
+            attempt: report.attempt,
+            state: report.state(),
             reasons,
             job_status,
-            origin: told.origin.as_ref().map(CopyOrigin::from),
-            gate: told.preemption_gate.as_ref().map(PreemptionGate::from),
+            origin: report.origin.as_ref().map(CopyOrigin::from),
+            gate: report.preemption_gate.as_ref().map(PreemptionGate::from),
         }
     }
 
@@ -86,19 +86,20 @@ impl ObservationCache {
             self.last.remove(&key);
             return false;
         }
-        let told = self.last.entry(key).or_default();
-        if told.attempt != observation.attempt {
-            *told = LastObservation { attempt: observation.attempt, ..LastObservation::default() };
+        let report = self.last.entry(key).or_default();
+        if report.attempt != observation.attempt {
+            *report =
+                LastObservation { attempt: observation.attempt, ..LastObservation::default() };
         }
-        told.troubles.clone_from(&observation.troubles);
+        report.troubles.clone_from(&observation.troubles);
         if is_terminal(observation.state()) {
-            told.reason = reasons.first().cloned();
+            report.reason = reasons.first().cloned();
         }
         let status = parse_status(&observation.job_status);
         self.unreadable |= status.is_none() && !observation.job_status.is_empty();
         let news = status.is_some();
         if let Some(status) = status {
-            told.job_status = Some(Arc::new(status));
+            report.job_status = Some(Arc::new(status));
         }
         news
     }
@@ -133,15 +134,15 @@ impl ObservationCache {
             return;
         };
         for before in facts.replaces.iter().chain([cluster_uid]) {
-            if let Some(told) = self.last.remove(&(cluster.clone(), before.clone())) {
-                self.last.entry((cluster.clone(), facts.uid.clone())).or_insert(told);
+            if let Some(report) = self.last.remove(&(cluster.clone(), before.clone())) {
+                self.last.entry((cluster.clone(), facts.uid.clone())).or_insert(report);
             }
         }
     }
 
     /// The last observation of an attempt.
     pub fn get(&self, cluster: &Name, uid: &Uid, attempt: u64) -> Option<&LastObservation> {
-        self.last.get(&(cluster.clone(), uid.clone())).filter(|told| told.attempt == attempt)
+        self.last.get(&(cluster.clone(), uid.clone())).filter(|report| report.attempt == attempt)
     }
 }
 
@@ -167,32 +168,32 @@ mod tests {
             ..super::super::tests::committed("x", "west", 1)
                 .with(|it| it.cluster_uid = Some(old.clone()))
         };
-        let told = |cache: &ObservationCache| {
-            cache.get(&west, &new, 1).and_then(|told| told.job_status.clone())
+        let report = |cache: &ObservationCache| {
+            cache.get(&west, &new, 1).and_then(|report| report.job_status.clone())
         };
         let status = |active: i32| Some(Arc::new(serde_json::json!({"active": active})));
         let tell = |cache: &mut ObservationCache, uid: &Uid, active: i32| {
-            let told = LastObservation {
+            let report = LastObservation {
                 attempt: 1,
                 job_status: status(active),
                 ..LastObservation::default()
             };
-            cache.last.insert((west.clone(), uid.clone()), told);
+            cache.last.insert((west.clone(), uid.clone()), report);
         };
         let mut cache = ObservationCache::new(false);
         tell(&mut cache, &old, 1);
         cache.move_to_adopter(&taken());
-        assert_eq!(told(&cache), status(1));
+        assert_eq!(report(&cache), status(1));
         tell(&mut cache, &new, 2);
         tell(&mut cache, &old, 1);
         cache.move_to_adopter(&taken());
-        assert_eq!(told(&cache), status(2));
+        assert_eq!(report(&cache), status(2));
         assert!(cache.get(&west, &old, 1).is_none());
     }
 
     #[test]
     fn unknown_workload_is_cached_only_after_store_loss() {
-        let told = proto::Observation {
+        let report = proto::Observation {
             workload_uid: "u".into(),
             attempt: 1,
             state: State::Running.into(),
@@ -203,9 +204,9 @@ mod tests {
         for forgetful in [false, true] {
             let dispatcher = Dispatcher::new(DispatcherSettings::default(), 0);
             let mut cache = ObservationCache::new(forgetful);
-            assert_eq!(cache.record(&dispatcher, &west, &told).job_status, forgetful);
+            assert_eq!(cache.record(&dispatcher, &west, &report).job_status, forgetful);
             assert_eq!(cache.get(&west, &uid, 1).is_some(), forgetful);
-            assert!(cache.get(&west, &uid, 2).is_none(), "of another attempt nothing was told");
+            assert!(cache.get(&west, &uid, 2).is_none(), "of another attempt nothing was report");
             cache.prune(&dispatcher, &west, &uid);
             assert!(cache.get(&west, &uid, 1).is_none(), "the dispatcher has no use for it");
         }

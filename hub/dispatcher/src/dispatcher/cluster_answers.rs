@@ -128,10 +128,14 @@ impl Dispatcher {
         let facts = &entry.facts;
         // The capacity assumed for this workload does not block it.
         if self.offers(entry).contains(name) {
-            let said =
+            let reported =
                 entry.remotes.get(name).map(|remote| remote.reasons.clone()).unwrap_or_default();
-            let said = if said.is_empty() { vec![Reason::new("Asked", "was asked")] } else { said };
-            return ClusterAnswer::Waits(said, 0);
+            let reported = if reported.is_empty() {
+                vec![Reason::new("Asked", "was asked")]
+            } else {
+                reported
+            };
+            return ClusterAnswer::Waits(reported, 0);
         }
         match self.verdict(facts, &cluster.capacity) {
             Fit::Now(score) => ClusterAnswer::Fits(score),

@@ -91,25 +91,25 @@ impl Dispatcher {
         for (name, remote) in &mut entry.remotes {
             let Some(phase @ (Phase::Run | Phase::Suspend)) = remote.phase else { continue };
             let fence = self.policy(name, &entry.facts).fence();
-            let told = &mut remote.fence;
-            if told.attempt != remote.attempt {
+            let last = &mut remote.fence;
+            if last.attempt != remote.attempt {
                 // The assignment in phase `Run` carries the fence, so an agent that runs the job
                 // has received it.
-                *told = AnnouncedFence {
+                *last = AnnouncedFence {
                     attempt: remote.attempt,
                     announced: fence,
                     announced_at: now,
                     may_be_delivered: true,
                     delivered: fence,
                 };
-            } else if told.announced != fence {
+            } else if last.announced != fence {
                 let cluster = self.clusters.get(name);
-                if cluster.is_some_and(|it| it.has_delivered(told.announced_at, now)) {
-                    told.delivered = told.announced;
+                if cluster.is_some_and(|it| it.has_delivered(last.announced_at, now)) {
+                    last.delivered = last.announced;
                 } else {
-                    told.delivered = told.worst_case();
+                    last.delivered = last.worst_case();
                 }
-                (told.announced, told.announced_at, told.may_be_delivered) =
+                (last.announced, last.announced_at, last.may_be_delivered) =
                     (fence, now, cluster.is_some_and(|it| it.is_connected));
                 again.push((name.clone(), remote.attempt, phase));
             }

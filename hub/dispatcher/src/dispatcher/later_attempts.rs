@@ -172,10 +172,10 @@ impl Dispatcher {
         if entry.remotes.get(cluster).is_some_and(|remote| runs(remote)) {
             return false;
         }
-        let told = self.clusters.get(cluster).is_some_and(|known| known.has_listed_all);
+        let has_listed = self.clusters.get(cluster).is_some_and(|known| known.has_listed_all);
         let has_ended =
             |at: &Name| entry.remotes.get(at).and_then(|it| it.state).is_some_and(is_terminal);
-        let is_behind = !told
+        let is_behind = !has_listed
             && entry.spared_on.as_ref().is_some_and(|later| later != cluster && has_ended(later));
         is_behind || self.silent_clusters(entry, now).is_some()
     }

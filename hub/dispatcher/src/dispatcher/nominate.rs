@@ -105,7 +105,7 @@ impl Dispatcher {
             .collect();
         for (cluster, state, at) in offered {
             let keeps = self.settings.mode.keeps_copies();
-            let said_no = match state {
+            let refuses = match state {
                 Some(State::Gone | State::Succeeded | State::Failed) => true,
                 Some(State::Unfit | State::Refused | State::Evicted) => {
                     !(keeps
@@ -121,10 +121,10 @@ impl Dispatcher {
             let barred = self.ruled_out(&entry.facts, &cluster).is_some();
             // An offer of an earlier attempt does not count.
             let stale = at != attempt;
-            if said_no && !stale {
+            if refuses && !stale {
                 self.record_refusal(entry, &cluster, now);
             }
-            if said_no || away || stale || barred {
+            if refuses || away || stale || barred {
                 entry.request(&cluster, at, Phase::Absent, now, out);
                 if let Some(known) = self.clusters.get_mut(&cluster) {
                     known.capacity.unassume(&entry.facts.uid);

@@ -95,9 +95,9 @@ impl Orphan {
 
     /// Replaces the observation. Origin and an unseen job status are kept. If it was kept until
     /// now, its grace period begins: an eviction may be followed by another run.
-    fn update(&mut self, said: Observation, settings: &DispatcherSettings, now: UnixMillis) {
+    fn update(&mut self, observation: Observation, settings: &DispatcherSettings, now: UnixMillis) {
         let stayed = self.is_kept(settings);
-        let before = std::mem::replace(&mut self.last, said);
+        let before = std::mem::replace(&mut self.last, observation);
         if self.last.attempt == before.attempt {
             self.last.job_status |= before.job_status;
         }

@@ -35,12 +35,12 @@ impl CopyGate {
     }
 
     /// The cluster reports this attempt, so earlier ones are gone.
-    pub(super) fn update(&mut self, said: Option<PreemptionGate>, now: UnixMillis) {
+    pub(super) fn update(&mut self, reported: Option<PreemptionGate>, now: UnixMillis) {
         self.earlier = None;
-        let Some(said) = said else { return };
+        let Some(reported) = reported else { return };
         self.exists = true;
-        self.blocked = said.blocked;
-        match said.opened.map(|at| at.min(now)) {
+        self.blocked = reported.blocked;
+        match reported.opened.map(|at| at.min(now)) {
             Some(at) => (self.opened, self.confirmed) = (self.opened.max(Some(at)), true),
             None if self.confirmed => (self.opened, self.confirmed) = (None, false),
             None => {}

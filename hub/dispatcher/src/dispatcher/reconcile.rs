@@ -29,7 +29,7 @@ pub const TIMED_OUT: &str = "ExecutionTimeExceeded";
 /// Reason of the worker's eviction for that, as Kueue and Switchyard write it.
 const EXECUTION_TIME_EXCEEDED: &str = "DeactivatedDueToMaximumExecutionTimeExceeded";
 /// Milliseconds until the target of a move request is checked again.
-const LOOK_AGAIN: i64 = 5_000;
+const MOVE_RETRY: i64 = 5_000;
 
 impl Dispatcher {
     pub(super) fn reconcile(
@@ -316,7 +316,7 @@ impl Dispatcher {
             let is_later = remote.attempt > attempt && entry.spared_on.as_ref() != Some(cluster);
             is_later || (remote.attempt == attempt && remote.phase == Some(Phase::Absent))
         });
-        let said =
+        let reported =
             reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join("; ");
         let timed_out = reasons.iter().any(|reason| reason.code == EXECUTION_TIME_EXCEEDED);
         let (reason, message) = match observed {
@@ -341,7 +341,7 @@ impl Dispatcher {
             ),
             Some(State::Unfit | State::Refused) => {
                 let message = format!(
-                    "Worker cluster \"{cluster}\" cannot run it: {said}. Previously: \"{previously}\""
+                    "Worker cluster \"{cluster}\" cannot run it: {reported}. Previously: \"{previously}\""
                 );
                 ("RefusedByWorker", message)
             }
@@ -350,7 +350,7 @@ impl Dispatcher {
             _ if withdrawn => (
                 "Withdrawn",
                 format!(
-                    "Worker cluster \"{cluster}\" was told to drop it. Previously: \"{previously}\""
+                    "Worker cluster \"{cluster}\" was sent to drop it. Previously: \"{previously}\""
                 ),
             ),
             _ if self.is_given_up(cluster, entry, now) => {
@@ -377,9 +377,9 @@ impl Dispatcher {
         let was_evicted = observed == Some(State::Evicted);
         let evicted_for = was_evicted
             .then(|| reasons.first().map_or_else(String::new, |reason| reason.code.clone()));
-        let said_no =
+        let refuses =
             matches!(observed, Some(State::Evicted | State::Unfit | State::Refused | State::Gone));
-        if said_no && !(self.settings.mode.keeps_copies() && was_evicted) {
+        if refuses && !(self.settings.mode.keeps_copies() && was_evicted) {
             self.record_refusal(entry, cluster, now);
         }
         let retried =
@@ -408,7 +408,7 @@ impl Dispatcher {
             return None;
         }
         if !self.accepts(entry, &to, now) {
-            entry.wake_at(now + LOOK_AGAIN);
+            entry.wake_at(now + MOVE_RETRY);
             return None;
         }
         Some(("Moved", format!("Moved from worker cluster \"{cluster}\" to \"{to}\" on request")))
@@ -504,9 +504,9 @@ fn resend_changed_priority(entry: &mut TrackedWorkload, out: &mut Vec<DispatchAc
             continue;
         };
         let now = (remote.attempt, entry.facts.priority, class.clone());
-        let told = remote.priority.replace(now.clone());
+        let sent = remote.priority.replace(now.clone());
         // The first assignment of an attempt carries the priority.
-        if told.is_some_and(|told| told.0 == now.0 && told != now) {
+        if sent.is_some_and(|sent| sent.0 == now.0 && sent != now) {
             again.push((name.clone(), remote.attempt, phase));
         }
     }

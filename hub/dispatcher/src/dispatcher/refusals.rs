@@ -55,9 +55,9 @@ impl Refusals {
 }
 
 /// The reported reasons, or a default for the state.
-fn refusal_reasons(state: Option<State>, said: Vec<Reason>) -> Vec<Reason> {
-    if !said.is_empty() {
-        return said;
+fn refusal_reasons(state: Option<State>, reported: Vec<Reason>) -> Vec<Reason> {
+    if !reported.is_empty() {
+        return reported;
     }
     let (code, message) = match state {
         Some(State::Evicted) => ("Evicted", "evicted it, and gives no reason"),

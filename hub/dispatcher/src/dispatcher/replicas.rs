@@ -94,7 +94,7 @@ impl Dispatcher {
             ));
         }
         let refusal = self.refusal(entry, cluster, now)?;
-        let said = refusal
+        let reported = refusal
             .reasons
             .iter()
             .map(|reason| reason.message.as_str())
@@ -103,7 +103,7 @@ impl Dispatcher {
         let until = refusal.until;
         entry.wake_at(until);
         Some(format!(
-            "Waiting for worker cluster \"{cluster}\", which has the first replica: {said}"
+            "Waiting for worker cluster \"{cluster}\", which has the first replica: {reported}"
         ))
     }
 
