@@ -350,7 +350,7 @@ impl Dispatcher {
             _ if withdrawn => (
                 "Withdrawn",
                 format!(
-                    "Worker cluster \"{cluster}\" was sent to drop it. Previously: \"{previously}\""
+                    "Worker cluster \"{cluster}\" was told to drop it. Previously: \"{previously}\""
                 ),
             ),
             _ if self.is_given_up(cluster, entry, now) => {
