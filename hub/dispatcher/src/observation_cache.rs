@@ -206,7 +206,7 @@ mod tests {
             let mut cache = ObservationCache::new(forgetful);
             assert_eq!(cache.record(&dispatcher, &west, &report).job_status, forgetful);
             assert_eq!(cache.get(&west, &uid, 1).is_some(), forgetful);
-            assert!(cache.get(&west, &uid, 2).is_none(), "of another attempt nothing was report");
+            assert!(cache.get(&west, &uid, 2).is_none(), "of another attempt nothing was told");
             cache.prune(&dispatcher, &west, &uid);
             assert!(cache.get(&west, &uid, 1).is_none(), "the dispatcher has no use for it");
         }

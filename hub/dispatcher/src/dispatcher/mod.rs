@@ -3,6 +3,7 @@
 //! An event handler changes what is known and marks workloads as dirty. [`Dispatcher::apply`] then
 //! decides for each dirty workload, those with the highest priority first, and returns the actions.
 
+mod acknowledgements;
 mod adoption;
 mod affinity;
 mod breaker;
@@ -17,6 +18,7 @@ mod later_attempts;
 mod nominate;
 mod observed;
 mod orphans;
+mod parked;
 mod preemption_gates;
 mod reconcile;
 mod refusals;

@@ -331,45 +331,6 @@ impl Dispatcher {
         }
     }
 
-    pub(super) fn return_reservation(
-        &mut self,
-        entry: &mut TrackedWorkload,
-        message: String,
-        now: UnixMillis,
-        out: &mut Vec<DispatchAction>,
-    ) {
-        if !self.may_write(entry, now) {
-            return;
-        }
-        entry.nomination = None;
-        let uid = entry.facts.uid.clone();
-        if entry.reservation.take().is_some() {
-            let retry_at = self.retry_at(entry, now);
-            self.park(entry.facts.clone());
-            out.push(DispatchAction::ReturnReservation { uid, message, retry_at });
-        } else {
-            // The delay begins with the next reservation in memory: only that one is requeued when
-            // a cluster becomes available.
-            entry.start_write(WorkloadWrite::Retry { message, retried: None }, out);
-        }
-    }
-
-    /// When to try again a workload that no cluster can take: when the first refusal ends, or after
-    /// a delay that doubles each time.
-    fn retry_at(&self, entry: &mut TrackedWorkload, now: UnixMillis) -> UnixMillis {
-        let (first, longest) = self.settings.return_backoff;
-        // A later replica is requeued when the first one has quota.
-        if entry.facts.lacks_first_quota() {
-            return now + longest;
-        }
-        if let Some(at) = self.next_retry(entry, now) {
-            return at.min(now + longest);
-        }
-        let delay = first.saturating_mul(1 << entry.returned_in_a_row.min(10)).min(longest);
-        entry.returned_in_a_row = entry.returned_in_a_row.saturating_add(1);
-        now + delay
-    }
-
     /// Writes what the clusters answered, if the search takes long.
     fn record_answers_when_late(
         &mut self,

@@ -9,6 +9,7 @@ use super::*;
 
 mod affinity;
 mod backups;
+mod breaker;
 mod copies;
 mod ends;
 mod floods;
@@ -20,6 +21,7 @@ mod orphans;
 mod refusals;
 mod renamed;
 mod replicas;
+mod silent_clusters;
 mod slices;
 mod waiting;
 

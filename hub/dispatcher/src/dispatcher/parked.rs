@@ -1,0 +1,80 @@
+//! Workloads that no cluster can take: their reservation returns to the engine, and they are parked.
+//!
+//! A parked workload is requeued when a cluster may take it. Otherwise the engine tries it again
+//! after a delay.
+
+use super::Dispatcher;
+use super::tracked_workload::TrackedWorkload;
+use crate::capacity::Fit;
+use crate::{DispatchAction, Name, UnixMillis, WorkloadFacts, WorkloadWrite};
+
+impl Dispatcher {
+    pub(super) fn return_reservation(
+        &mut self,
+        entry: &mut TrackedWorkload,
+        message: String,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
+    ) {
+        if !self.may_write(entry, now) {
+            return;
+        }
+        entry.nomination = None;
+        let uid = entry.facts.uid.clone();
+        if entry.reservation.take().is_some() {
+            let retry_at = self.retry_at(entry, now);
+            self.park(entry.facts.clone());
+            out.push(DispatchAction::ReturnReservation { uid, message, retry_at });
+        } else {
+            // The delay begins with the next reservation in memory: only that one is requeued when
+            // a cluster becomes available.
+            entry.start_write(WorkloadWrite::Retry { message, retried: None }, out);
+        }
+    }
+
+    /// When to try again a workload that no cluster can take: when the first refusal ends, or after
+    /// a delay that doubles each time.
+    fn retry_at(&self, entry: &mut TrackedWorkload, now: UnixMillis) -> UnixMillis {
+        let (first, longest) = self.settings.return_backoff;
+        // A later replica is requeued when the first one has quota.
+        if entry.facts.lacks_first_quota() {
+            return now + longest;
+        }
+        if let Some(at) = self.next_retry(entry, now) {
+            return at.min(now + longest);
+        }
+        let delay = first.saturating_mul(1 << entry.returned_in_a_row.min(10)).min(longest);
+        entry.returned_in_a_row = entry.returned_in_a_row.saturating_add(1);
+        now + delay
+    }
+
+    pub(super) fn park(&mut self, facts: WorkloadFacts) {
+        self.parked.insert(facts.uid.clone(), facts);
+    }
+
+    /// Requeues workloads that a new or larger cluster may take.
+    pub(super) fn wake_parked(
+        &mut self,
+        name: &Name,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
+    ) {
+        let Some(cluster) = self.clusters.get(name).filter(|cluster| cluster.is_usable()) else {
+            return;
+        };
+        let mut woken = Vec::new();
+        for (uid, facts) in self.parked.iter().filter(|(_, facts)| !facts.lacks_first_quota()) {
+            let refused =
+                self.entries.get(uid).is_some_and(|entry| self.refusal(entry, name, now).is_some());
+            let refused = refused || self.ruled_out(facts, name).is_some();
+            let verdict = cluster.capacity.fit(&facts.namespace, &facts.queue, &facts.pod_sets);
+            if !refused && !matches!(verdict, Fit::Never(_)) {
+                woken.push(uid.clone());
+            }
+        }
+        for uid in woken {
+            self.parked.remove(&uid);
+            out.push(DispatchAction::Requeue { uid });
+        }
+    }
+}
