@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use serde::Serialize;
-use switchyard_hub::pki::{Authority, ca, store};
+use switchyard_hub_pki::{Authority, ca, store};
 
 use crate::Output;
 
@@ -101,7 +101,7 @@ impl AuthorityStatus {
     fn of(authority: &Authority) -> Self {
         Self {
             signs: authority.signer().pin(),
-            next: authority.next().map(switchyard_hub::pki::Ca::pin),
+            next: authority.next().map(switchyard_hub_pki::Ca::pin),
             trusted: authority.trusted().iter().map(ca::pin).collect(),
             next_step: authority.next_step(),
         }

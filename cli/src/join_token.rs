@@ -8,9 +8,9 @@ use serde::Serialize;
 use switchyard_agent::tls::HubAddress;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_api::validate::{SUBDOMAIN_MESSAGE, is_subdomain};
-use switchyard_hub::pki::store::{ADDRESS_KEY, CA_SECRET};
-use switchyard_hub::pki::token::{MAX_TTL_SECONDS, Token};
-use switchyard_hub::pki::{ca, store};
+use switchyard_hub_pki::store::{ADDRESS_KEY, CA_SECRET};
+use switchyard_hub_pki::token::{MAX_TTL_SECONDS, Token};
+use switchyard_hub_pki::{ca, store};
 
 use crate::Output;
 

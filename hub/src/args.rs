@@ -227,7 +227,7 @@ mod tests {
             ),
             (50, 67, 5_000)
         );
-        assert_eq!(Duration::from_secs(u64::from(MAX_LIFE)), crate::pki::ca::AGENT_LIFE);
+        assert_eq!(Duration::from_secs(u64::from(MAX_LIFE)), switchyard_hub_pki::ca::AGENT_LIFE);
         assert!(parse(&["--agent-certificate-life", "86401"]).is_err());
         assert!(parse(&["--breaker-clusters", "0"]).is_err());
         assert!(

@@ -18,7 +18,7 @@ use switchyard_platform::store::Store;
 use tokio::sync::Notify;
 
 use crate::audit::{Line, Operation, Outcome, Who};
-use crate::pki::store;
+use switchyard_hub_pki::store;
 use crate::server::Registry;
 
 /// For so long operators trust what is on a cluster once they have said so.

@@ -6,13 +6,13 @@
 mod api_clock;
 mod args;
 pub mod audit;
+mod authority_watch;
 pub mod cluster_channel;
 pub mod copy_keys;
 pub mod dispatcher_task;
 pub mod hosted;
 pub mod metrics;
 pub mod multikueue_cluster;
-pub mod pki;
 mod quota;
 mod run;
 pub mod server;

@@ -24,13 +24,12 @@ use crate::dispatcher_task::{self, Inbox, Parts, Reports, SESSION_EVENTS};
 use crate::hosted::{CLUSTER_PROFILE_GATE, HostedStates, Hosting, PATH_PREFIX, Profiles, Source};
 use crate::metrics::{ClusterGauges, HubMetrics};
 use crate::multikueue_cluster::{Reconciler, StoredClusters};
-use crate::pki::ca_watch;
-use crate::pki::store::{self, Stored};
+use switchyard_hub_pki::store::{self, Stored};
 use crate::server::{
     self, AgentService, EnrolmentService, Gate, Registry, SecretTokens, Services, Sessions,
     TlsKeeper,
 };
-use crate::{api_clock, hosted, multikueue_cluster, quota};
+use crate::{api_clock, authority_watch, hosted, multikueue_cluster, quota};
 
 /// The API server has to answer within this at start.
 const FIRST_CALLS: Duration = Duration::from_secs(60);
@@ -282,7 +281,7 @@ async fn serve(
         "token sweep",
         ok(sweep_tokens(secrets.clone(), handle.leadership(), stop.clone())),
     );
-    spawn(tasks, "authority", ok(ca_watch::follow(secrets, authority, ctx.clone(), stop.clone())));
+    spawn(tasks, "authority", ok(authority_watch::follow(secrets, authority, ctx.clone(), stop.clone())));
     ctx.components.set("dispatcher", true);
     let ended = tasks.join_next().await;
     ctx.components.set("dispatcher", false);

@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::ResourceExt as _;
 use switchyard_agent::route::Route;
 use switchyard_agent::tls::{self, HubAddress, Pin};
-use switchyard_hub::pki::ca;
-use switchyard_hub::pki::store::ADDRESS_KEY;
+use switchyard_hub_pki::ca;
+use switchyard_hub_pki::store::ADDRESS_KEY;
 
 use super::facts::ClusterFacts;
 use super::mode::Mode;

@@ -104,7 +104,7 @@ impl ClusterFacts {
             get(Api::all(c()), WEBHOOKS),
             get(Api::all(c()), WEBHOOKS),
             own("switchyard-webhook-cert"),
-            own(switchyard_hub::pki::store::CA_SECRET),
+            own(switchyard_hub_pki::store::CA_SECRET),
         );
         let (identity, join) =
             join!(own(switchyard_agent::identity::SECRET), own(super::agent_endpoint::JOIN_SECRET));

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
-use switchyard_hub::pki::store::CA_SECRET;
+use switchyard_hub_pki::store::CA_SECRET;
 
 use super::{
     Added, Args, POLL_INTERVAL, account, apply, apply_cluster, apply_secret, wait_for_active,

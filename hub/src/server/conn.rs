@@ -16,8 +16,8 @@ use tonic::transport::server::Connected;
 
 use super::connection_limit::Place;
 use super::gate::Refusal;
-use crate::pki::ClusterIdentity;
-use crate::pki::ca::{identity_of, not_after};
+use switchyard_hub_pki::ClusterIdentity;
+use switchyard_hub_pki::ca::{identity_of, not_after};
 
 /// Who is at the other end, as handlers see it.
 #[derive(Debug, Clone)]

@@ -21,10 +21,10 @@ use super::session::Term;
 use super::tls::Authorities;
 use crate::audit::{Line, Operation, Outcome, Who};
 use crate::copy_keys::CopyKeys;
-use crate::pki::ClusterIdentity;
-use crate::pki::ca::CaError;
-use crate::pki::store::RedeemError;
-use crate::pki::token::{Token, TokenError};
+use switchyard_hub_pki::ClusterIdentity;
+use switchyard_hub_pki::ca::CaError;
+use switchyard_hub_pki::store::RedeemError;
+use switchyard_hub_pki::token::{Token, TokenError};
 
 /// Enrolments at once of holders of a good token: each reads and writes a Secret.
 const AT_ONCE: usize = 8;
@@ -41,7 +41,7 @@ pub trait Tokens: Send + Sync {
         now: Timestamp,
     ) -> BoxFuture<'a, Result<(), RedeemError>>;
 
-    /// See [`crate::pki::store::redeem`].
+    /// See [`switchyard_hub_pki::store::redeem`].
     fn redeem<'a>(
         &'a self,
         token: &'a Token,

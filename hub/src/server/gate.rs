@@ -8,7 +8,7 @@ use switchyard_platform::clock::Clock;
 use thiserror::Error;
 
 use super::conn::Peer;
-use crate::pki::ClusterIdentity;
+use switchyard_hub_pki::ClusterIdentity;
 
 /// The MultiKueueClusters as they are now.
 pub trait Clusters: Send + Sync {

@@ -75,7 +75,7 @@ impl Default for Settings {
             newcomers: 256,
             of_a_source: 64,
             of_a_cluster: 8,
-            agent_life: crate::pki::ca::AGENT_LIFE,
+            agent_life: switchyard_hub_pki::ca::AGENT_LIFE,
             hello: Duration::from_secs(10),
             ping_interval: Duration::from_secs(10),
             ping_timeout: Duration::from_secs(5),

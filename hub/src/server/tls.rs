@@ -11,7 +11,7 @@ use switchyard_platform::clock::{Clock, RustlsClock};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::pki::Authority;
+use switchyard_hub_pki::Authority;
 
 /// The authorities as they are now; they change while one is being replaced.
 pub type Authorities = watch::Receiver<Arc<Authority>>;
@@ -57,7 +57,7 @@ impl TlsKeeper {
     /// connections keep the old one.
     pub async fn renew(&self, shutdown: &CancellationToken) {
         let mut authorities = self.authorities.clone();
-        let mut pause = crate::pki::ca::SERVER_LIFE * 2 / 3;
+        let mut pause = switchyard_hub_pki::ca::SERVER_LIFE * 2 / 3;
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,
@@ -68,7 +68,7 @@ impl TlsKeeper {
             match config(&authority, &self.names, &self.clock) {
                 Ok(config) => {
                     self.config.store(config);
-                    pause = crate::pki::ca::SERVER_LIFE * 2 / 3;
+                    pause = switchyard_hub_pki::ca::SERVER_LIFE * 2 / 3;
                 }
                 Err(error) => {
                     let error = format!("{error:#}");

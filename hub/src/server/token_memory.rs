@@ -10,8 +10,8 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::enrolment::Tokens;
-use crate::pki::store::{self, RedeemError};
-use crate::pki::token::{Token, TokenBook};
+use switchyard_hub_pki::store::{self, RedeemError};
+use switchyard_hub_pki::token::{Token, TokenBook};
 
 /// The Secret is read for a token that is not known at most once in so long, whoever asks.
 const READ_EVERY: Duration = Duration::from_secs(1);

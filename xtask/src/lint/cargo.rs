@@ -60,7 +60,7 @@ pub(super) fn run(report: &Report) {
 }
 
 /// Crates with the packages that must not be in their dependency graphs.
-const FORBIDDEN: [(&str, &[&str]); 7] = [
+const FORBIDDEN: &[(&str, &[&str])] = &[
     (
         "switchyard-scheduler",
         &["tokio", "kube", "kube-core", "k8s-openapi", "tonic", "jiff", "rand", "hyper"],
@@ -78,11 +78,12 @@ const FORBIDDEN: [(&str, &[&str]); 7] = [
     ("switchyard-jobs", &["tokio", "kube-client", "kube-runtime", "tonic", "hyper"]),
     ("switchyard-config", &["tokio", "kube-client", "kube-runtime", "tonic", "hyper"]),
     ("switchyard-syntax", &["tokio", "kube", "kube-core", "tonic", "hyper"]),
+    ("switchyard", &["switchyard-hub"]),
 ];
 
 /// Crates that decide without I/O: their dependencies cannot do any.
 fn purity() -> anyhow::Result<()> {
-    for (package, forbidden) in FORBIDDEN {
+    for &(package, forbidden) in FORBIDDEN {
         let tree = run::output(run::cargo(&[
             "tree",
             "--package",

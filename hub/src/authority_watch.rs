@@ -9,7 +9,7 @@ use switchyard_controller::Context;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Authority, store};
+use switchyard_hub_pki::{Authority, store};
 use crate::audit::{self, Line, Operation, Outcome, Who};
 
 /// How often it is read. Each step of a replacement lasts hours longer than any certificate.

@@ -8,7 +8,6 @@
 
 pub mod authority;
 pub mod ca;
-pub(crate) mod ca_watch;
 pub mod identity;
 pub mod store;
 pub mod token;
