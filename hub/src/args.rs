@@ -15,8 +15,7 @@ use switchyard_controller::{LeaderMode, Role};
 use switchyard_dispatcher::DispatcherSettings;
 
 use crate::hosted::PATH_PREFIX;
-use crate::run::dispatch_settings;
-use crate::{HubOptions, Options};
+use crate::options::{HubOptions, Options, dispatch_settings};
 
 /// The most that agents' certificates may last, in seconds: what the replacement of the authority reckons with.
 const MAX_LIFE: u32 = 24 * 3600;

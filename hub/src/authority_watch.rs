@@ -9,8 +9,8 @@ use switchyard_controller::Context;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use switchyard_hub_pki::{Authority, store};
 use crate::audit::{self, Line, Operation, Outcome, Who};
+use switchyard_hub_pki::{Authority, store};
 
 /// How often it is read. Each step of a replacement lasts hours longer than any certificate.
 const LOOK: Duration = Duration::from_secs(30);

@@ -15,7 +15,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use switchyard_api::conditions::{self, MULTIKUEUE_MANAGER_QUOTA_AUTOMATION};
-use switchyard_api::names;
 use switchyard_api::quantity::{amount_of, format_shortest};
 use switchyard_api::v1beta2::{
     ClusterQueue, ClusterQueueStatus, MultiKueueCluster, MultiKueueConfig, QuotaManagement,
@@ -26,7 +25,8 @@ use switchyard_platform::write::{Target, WriteError};
 use switchyard_proto::v1 as proto;
 use tokio_util::sync::CancellationToken;
 
-use crate::dispatcher_task::{Reports, is_declared_lost, is_held, lost_since, parameters};
+use crate::api_objects::{is_declared_lost, is_held, lost_since, multi_kueue_check, parameters};
+use crate::cluster_reports::Reports;
 
 /// The feature gate.
 const GATE: &str = "MultiKueueManagerQuotaAutomation";
@@ -198,7 +198,7 @@ fn has_condition(queue: &ClusterQueue) -> bool {
 }
 
 async fn keep(ctx: &Context, reports: &Reports, queue: &ClusterQueue) -> Result<(), WriteError> {
-    let Some(check) = multi_kueue_check(ctx, queue) else {
+    let Some(check) = multi_kueue_check(&ctx.stores, queue) else {
         return show(ctx, queue, |status| {
             conditions::remove(&mut status.conditions, MULTIKUEUE_MANAGER_QUOTA_AUTOMATION)
         })
@@ -241,25 +241,6 @@ async fn show(
         .status(ctx, &serde_json::to_value(before)?, &serde_json::to_value(after)?)
         .await
         .map(drop)
-}
-
-/// The configuration of a ClusterQueue's MultiKueue check.
-pub(crate) fn multi_kueue_config(
-    ctx: &Context,
-    queue: &ClusterQueue,
-) -> Option<Arc<MultiKueueConfig>> {
-    let check = multi_kueue_check(ctx, queue)?;
-    ctx.stores.multi_kueue_configs.get("", parameters(&check)?)
-}
-
-/// The ClusterQueue's check that sends its workloads to workers.
-fn multi_kueue_check(
-    ctx: &Context,
-    queue: &ClusterQueue,
-) -> Option<Arc<switchyard_api::v1beta2::AdmissionCheck>> {
-    let rules = &queue.spec.admission_checks_strategy.as_ref()?.admission_checks;
-    let checks = rules.iter().filter_map(|rule| ctx.stores.admission_checks.get("", &rule.name));
-    checks.into_iter().find(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
 }
 
 fn workers(

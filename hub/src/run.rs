@@ -1,7 +1,5 @@
 //! The hub's process: the admission controller, and around it the dispatcher and the agents' door.
 
-use std::net::TcpListener;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,26 +8,26 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{Api, Client, ResourceExt as _};
 use switchyard_agent::foreign::ForeignMarks;
-use switchyard_api::names;
-use switchyard_config::{Configuration, MultiKueue};
+use switchyard_controller::clock::Clock;
 use switchyard_controller::{Context, Handle, Role};
-use switchyard_dispatcher::{DispatchMode, DispatcherSettings, StoreLoss};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster_channel::Ports;
-use crate::copy_keys::CopyKeys;
-use crate::dispatcher_task::{self, Inbox, Parts, Reports, SESSION_EVENTS};
-use crate::hosted::{CLUSTER_PROFILE_GATE, HostedStates, Hosting, PATH_PREFIX, Profiles, Source};
+use crate::cluster_reports::Reports;
+use crate::dispatch::{Settings, StoreLoss};
+use crate::dispatcher_task::{self, Inbox, Parts, SESSION_EVENTS};
+use crate::hosted::{CLUSTER_PROFILE_GATE, HostedStates, Hosting, Profiles, Source};
 use crate::metrics::{ClusterGauges, HubMetrics};
 use crate::multikueue_cluster::{Reconciler, StoredClusters};
-use switchyard_hub_pki::store::{self, Stored};
+use crate::options::{HubOptions, Options, dispatch_settings};
 use crate::server::{
-    self, AgentService, EnrolmentService, Gate, Registry, SecretTokens, Services, Sessions,
-    TlsKeeper,
+    self, AgentService, CopyKeys, EnrolmentService, Gate, Registry, SecretTokens, Services,
+    Sessions, TlsKeeper,
 };
-use crate::{api_clock, authority_watch, hosted, multikueue_cluster, quota};
+use crate::{api_clock, api_objects, authority_watch, hosted, multikueue_cluster, quota};
+use switchyard_hub_pki::store::{self, Stored};
 
 /// The API server has to answer within this at start.
 const FIRST_CALLS: Duration = Duration::from_secs(60);
@@ -39,85 +37,6 @@ const FIRST_LISTS: Duration = Duration::from_secs(120);
 const SWEEP: Duration = Duration::from_secs(600);
 /// Parts that were told to end may take this long.
 const FINISH: Duration = Duration::from_secs(10);
-/// The round of Kueue's incremental dispatcher, in milliseconds.
-const ROUND: i64 = 5 * 60_000;
-/// For so long no other worker may preempt for a workload, as in Kueue. Milliseconds.
-const PREEMPTION_TIMEOUT: i64 = 5 * 60_000;
-
-/// What a caller gives to run a hub.
-pub struct Options {
-    /// The admission controller: of the hub, or of the single cluster.
-    pub controller: switchyard_controller::Options,
-    /// The rest of a hub; none runs a single cluster.
-    pub hub: Option<HubOptions>,
-}
-
-/// What a hub needs besides its controller.
-pub struct HubOptions {
-    /// Where agents dial in.
-    pub listener: TcpListener,
-    /// How agents reach that, for people: https://HOST[:PORT].
-    pub advertise: Option<String>,
-    /// Names and addresses in the listener's certificate, besides the one that agents ask for.
-    pub names: Vec<String>,
-    /// Deadlines and bounds.
-    pub server: server::Settings,
-    /// Where kubeconfigs by path may lie.
-    pub kubeconfig_dir: PathBuf,
-    /// The dispatcher's settings; none takes them from the configuration.
-    pub dispatch: Option<DispatcherSettings>,
-}
-
-impl HubOptions {
-    /// A hub that agents reach at this listener.
-    pub fn new(listener: TcpListener) -> Self {
-        Self {
-            listener,
-            advertise: None,
-            names: Vec::new(),
-            server: server::Settings::default(),
-            kubeconfig_dir: PATH_PREFIX.into(),
-            dispatch: None,
-        }
-    }
-}
-
-/// What the configuration says of dispatching.
-pub fn dispatch_settings(config: &Configuration) -> DispatcherSettings {
-    let multi_kueue = &config.multi_kueue;
-    let mode = match multi_kueue.dispatcher_name.as_str() {
-        names::DISPATCHER_BEST_FIT => DispatchMode::BestFit,
-        names::DISPATCHER_ALL_AT_ONCE => DispatchMode::AllAtOnce,
-        names::DISPATCHER_INCREMENTAL => {
-            let configured = config.enabled("MultiKueueIncrementalDispatcherConfig");
-            let step = if configured {
-                multi_kueue.step_size()
-            } else {
-                MultiKueue::default().step_size()
-            };
-            DispatchMode::Incremental { step, round: ROUND }
-        }
-        _ => DispatchMode::External,
-    };
-    let timeout =
-        i64::try_from(multi_kueue.worker_lost_timeout.std().as_millis()).unwrap_or(i64::MAX);
-    let gated = mode.keeps_copies() && config.enabled("MultiKueueOrchestratedPreemption");
-    let preemption_timeout = gated.then_some(PREEMPTION_TIMEOUT);
-    let by_name = !config.enabled("MultiKueueIncrementalDispatcherRespectConfigOrder");
-    let mut settings = DispatcherSettings {
-        mode,
-        worker_lost_timeout: timeout,
-        preemption_timeout,
-        nominate_by_name: by_name,
-        ..DispatcherSettings::default()
-    };
-    if multi_kueue.gc_interval.std().is_zero() {
-        // No garbage collection: what is unknown is reported, and stays.
-        settings.orphan_grace = i64::MAX;
-    }
-    settings
-}
-
 /// Runs until `shutdown`.
 ///
 /// # Errors
@@ -193,7 +112,7 @@ async fn serve(
         events,
     );
     let workloads = ctx.stores.workloads.clone();
-    let guarded = sessions.guarding(move |cluster| hosted::has_jobs(&workloads, cluster));
+    let guarded = sessions.guarding(move |cluster| api_objects::has_jobs(&workloads, cluster));
     let sessions = Arc::new(guarded.raising(ctx.epoch_floor.clone()));
     inbox.connect(&ctx.stores);
     let clusters = ctx.stores.multi_kueue_clusters.clone();
@@ -248,7 +167,7 @@ async fn serve(
         registry,
         term,
         reports,
-        settings: DispatcherSettings {
+        settings: Settings {
             lease: i64::try_from(hub.server.lease.as_millis()).unwrap_or(i64::MAX),
             store_loss,
             ..hub.dispatch.unwrap_or_else(|| dispatch_settings(&ctx.config))
@@ -281,7 +200,11 @@ async fn serve(
         "token sweep",
         ok(sweep_tokens(secrets.clone(), handle.leadership(), stop.clone())),
     );
-    spawn(tasks, "authority", ok(authority_watch::follow(secrets, authority, ctx.clone(), stop.clone())));
+    spawn(
+        tasks,
+        "authority",
+        ok(authority_watch::follow(secrets, authority, ctx.clone(), stop.clone())),
+    );
     ctx.components.set("dispatcher", true);
     let ended = tasks.join_next().await;
     ctx.components.set("dispatcher", false);
@@ -372,66 +295,5 @@ async fn sweep_tokens(
             Ok(swept) => tracing::info!(swept, "expired join tokens removed"),
             Err(error) => tracing::warn!(%error, "expired join tokens not removed"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dispatchers_are_known_by_kueues_names() {
-        let mode = |name: &str| {
-            let mut config = Configuration::default();
-            config.multi_kueue.dispatcher_name = name.to_owned();
-            dispatch_settings(&config).mode
-        };
-        assert_eq!(dispatch_settings(&Configuration::default()).mode, DispatchMode::BestFit);
-        assert_eq!(
-            mode("kueue.x-k8s.io/multikueue-dispatcher-all-at-once"),
-            DispatchMode::AllAtOnce
-        );
-        let incremental = DispatchMode::Incremental { step: 3, round: 300_000 };
-        assert_eq!(mode("kueue.x-k8s.io/multikueue-dispatcher-incremental"), incremental);
-        assert_eq!(mode("example.com/mine"), DispatchMode::External);
-        assert_eq!(dispatch_settings(&Configuration::default()).worker_lost_timeout, 900_000);
-    }
-
-    #[test]
-    fn gates_switch_what_the_incremental_dispatcher_goes_by() {
-        let file = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
-                    multiKueue: {dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental, \
-                    incrementalDispatcherConfig: {stepSize: 7}}\n";
-        let settings = |gates: &str| {
-            let config = switchyard_config::load_with_gates(file, gates).unwrap();
-            assert_eq!(config.ignored(), []);
-            let settings = dispatch_settings(&config);
-            (settings.mode, settings.nominate_by_name)
-        };
-        let of = |step| DispatchMode::Incremental { step, round: 300_000 };
-        assert_eq!(settings(""), (of(7), false));
-        assert_eq!(settings("MultiKueueIncrementalDispatcherConfig=false"), (of(3), false));
-        assert_eq!(
-            settings("MultiKueueIncrementalDispatcherRespectConfigOrder=false"),
-            (of(7), true)
-        );
-    }
-
-    #[test]
-    fn copies_have_gates_where_several_clusters_are_asked_and_the_feature_is_on() {
-        let timeout = |name: &str, on: bool| {
-            let mut config = Configuration::default();
-            config.multi_kueue.dispatcher_name = name.to_owned();
-            config.feature_gates.insert("MultiKueueOrchestratedPreemption".to_owned(), on);
-            dispatch_settings(&config).preemption_timeout
-        };
-        assert_eq!(timeout(names::DISPATCHER_ALL_AT_ONCE, true), Some(300_000));
-        assert_eq!(timeout("example.com/mine", true), Some(300_000));
-        assert_eq!(timeout(names::DISPATCHER_ALL_AT_ONCE, false), None);
-        assert_eq!(
-            timeout(names::DISPATCHER_BEST_FIT, true),
-            None,
-            "one cluster at a time is asked"
-        );
     }
 }

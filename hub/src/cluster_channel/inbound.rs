@@ -44,7 +44,7 @@ pub struct Inbound {
 
 impl Default for Inbound {
     fn default() -> Self {
-        Self::new(crate::server::MAX_WORKLOADS)
+        Self::new(crate::limits::MAX_WORKLOADS)
     }
 }
 

@@ -2,8 +2,9 @@
 //! short lock, and a bell for the session's writer. Neither side ever waits for the other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use switchyard_proto::v1::{Assignment, Desired, Digest, Observed};
 use tokio::sync::watch;
 
@@ -51,7 +52,7 @@ impl Port {
 
     // A panic while it is held would have been between two plain assignments: what is there can be used.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     // Every listener hears it, so a session that is about to end cannot take it from its successor.
@@ -196,7 +197,7 @@ pub struct Ports(Mutex<BTreeMap<String, Arc<Port>>>);
 impl Ports {
     /// The port of a cluster.
     pub fn of(&self, cluster: &str) -> Arc<Port> {
-        let mut ports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ports = self.0.lock();
         if let Some(port) = ports.get(cluster) {
             return port.clone();
         }
@@ -208,7 +209,7 @@ impl Ports {
 
     /// Forgets what was desired, everywhere: another term begins. All sessions must have been cut.
     pub fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.0.lock().clear();
     }
 }
 

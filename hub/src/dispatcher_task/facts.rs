@@ -9,20 +9,20 @@ use switchyard_api::names;
 use switchyard_api::v1beta2::{Admission, CheckState, ClusterQueue, PriorityClassKind, Workload};
 use switchyard_controller::stores::Stores;
 use switchyard_controller::{Context, placement, workload as state};
-use switchyard_dispatcher::{
-    AdoptRequest, CheckStatus, JobIdentity, Name, Uid, WorkloadFacts, WorkloadState,
-};
 use switchyard_jobs::{elastic, owner_gvk, serving::part_name, sized_pod_sets};
 use switchyard_scheduler::PodSet;
 
-use super::{payload, policy, replicas};
+use super::{payload, replicas};
+use crate::api_objects::is_dispatching;
+use crate::disconnect_policy;
+use crate::dispatch::{Adopt, Check, Facts, Name, Subject, Uid};
 
 /// The facts of a workload as it is now. `held`: its quota, where that is in memory.
-pub(super) fn facts(ctx: &Context, workload: &Workload, held: Option<&Admission>) -> WorkloadFacts {
+pub(super) fn facts(ctx: &Context, workload: &Workload, held: Option<&Admission>) -> Facts {
     let sized = sized(workload, held);
     let pod_sets = pod_sets(ctx, sized.as_ref().unwrap_or(workload)).into();
     let queue = queue_of(&ctx.stores, workload);
-    let on_disconnect = policy::of_workload(workload, queue.as_deref());
+    let loss = disconnect_policy::of_workload(workload, queue.as_deref());
     let affinity = affinity(workload, queue.as_deref()).map(Arc::new);
     let facts = from_parts(
         workload,
@@ -32,7 +32,7 @@ pub(super) fn facts(ctx: &Context, workload: &Workload, held: Option<&Admission>
     );
     let replaces = replaced(ctx, workload)
         .and_then(|replaced| replaced.metadata.uid.as_deref().map(Uid::from));
-    WorkloadFacts { on_disconnect, affinity, replaces, ..facts }
+    Facts { loss, affinity, replaces, ..facts }
 }
 
 /// The workload with as many pods as it has quota for, where that may be fewer than it asks for. `held`: its quota, where that is
@@ -64,12 +64,6 @@ pub(super) fn queue_of(stores: &Stores, workload: &Workload) -> Option<Arc<Clust
     stores.cluster_queues.get("", queue.spec.cluster_queue.as_deref()?)
 }
 
-/// Whether a check is a MultiKueue check.
-pub(super) fn is_dispatching(stores: &Stores, check: &str) -> bool {
-    let check = stores.admission_checks.get("", check);
-    check.is_some_and(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
-}
-
 /// The checks that a workload's ClusterQueue asks for besides, whatever the flavor: until they are listed in the
 /// status, that none of them is missing there says nothing.
 fn other_checks(stores: &Stores, workload: &Workload) -> Vec<String> {
@@ -90,8 +84,9 @@ fn from_parts(
     pod_sets: Arc<[PodSet]>,
     dispatches: &dyn Fn(&str) -> bool,
     others: &[String],
-) -> WorkloadFacts {
+) -> Facts {
     let status = workload.status.clone().unwrap_or_default();
+    let ours = status.admission_checks.iter().find(|check| dispatches(&check.name));
     let ready = |name: &String| {
         status
             .admission_checks
@@ -103,7 +98,7 @@ fn from_parts(
         .iter()
         .filter(|check| !dispatches(&check.name))
         .all(|check| check.state == CheckState::Ready);
-    WorkloadFacts {
+    Facts {
         uid: workload.uid().unwrap_or_default().into(),
         namespace: workload.namespace().unwrap_or_default().into(),
         name: workload.name_any().into(),
@@ -113,44 +108,31 @@ fn from_parts(
         priority: workload.spec.priority.unwrap_or(0),
         priority_class: priority_class(workload).map(Name::from),
         pod_sets,
-        state: workload_state(workload, dispatches),
-        other_checks_ready: rest_ready && others.iter().all(ready),
+        check: ours.map(|check| (Name::from(check.name.as_str()), check_of(check.state))),
+        others_ready: rest_ready && others.iter().all(ready),
+        reserved: state::has_reservation(workload),
+        evicted: state::is_evicted(workload),
+        finished: state::is_finished(workload),
+        deleting: workload.metadata.deletion_timestamp.is_some(),
+        active: state::stays_active(workload),
+        cluster: status.cluster_name.as_deref().map(Name::from),
+        attempt: attempt(workload),
         nominated: status
             .nominated_cluster_names
             .iter()
             .map(|name| Name::from(name.as_str()))
             .collect(),
         grace: grace(workload),
-        on_disconnect: None,
+        loss: None,
         affinity: None,
-        move_request: move_request(workload),
+        moving: moving(workload),
         subject: None,
+        known_as: known_as(workload),
         adopt: adopt(workload),
         replica: None,
         replaces: None,
         waits_for_job: workload.metadata.owner_references.as_ref().is_none_or(Vec::is_empty),
         job_ended: None,
-    }
-}
-
-/// Conditions, cluster and attempt. `dispatches`: whether a check is a dispatching one.
-pub(super) fn workload_state(
-    workload: &Workload,
-    dispatches: impl Fn(&str) -> bool,
-) -> WorkloadState {
-    let status = workload.status.as_ref();
-    let checks = status.map(|status| status.admission_checks.as_slice()).unwrap_or_default();
-    let check = checks.iter().find(|check| dispatches(&check.name));
-    WorkloadState {
-        active: state::stays_active(workload),
-        deleting: workload.metadata.deletion_timestamp.is_some(),
-        reserved: state::has_reservation(workload),
-        evicted: state::is_evicted(workload),
-        finished: state::is_finished(workload),
-        check: check.map(|check| (Name::from(check.name.as_str()), check_of(check.state))),
-        cluster: status.and_then(|status| status.cluster_name.as_deref()).map(Name::from),
-        attempt: attempt(workload),
-        cluster_uid: cluster_uid(workload),
     }
 }
 
@@ -161,12 +143,12 @@ pub(super) fn attempt(workload: &Workload) -> u64 {
 }
 
 /// A check's state as the dispatcher has it.
-pub(super) fn check_of(state: CheckState) -> CheckStatus {
+pub(super) fn check_of(state: CheckState) -> Check {
     match state {
-        CheckState::Pending => CheckStatus::Pending,
-        CheckState::Ready => CheckStatus::Ready,
-        CheckState::Retry => CheckStatus::Retry,
-        CheckState::Rejected => CheckStatus::Rejected,
+        CheckState::Pending => Check::Pending,
+        CheckState::Ready => Check::Ready,
+        CheckState::Retry => Check::Retry,
+        CheckState::Rejected => Check::Rejected,
     }
 }
 
@@ -207,7 +189,7 @@ fn grace(workload: &Workload) -> i64 {
 }
 
 /// The uid by which clusters know a workload, if that is not its own.
-pub(super) fn cluster_uid(workload: &Workload) -> Option<Uid> {
+pub(super) fn known_as(workload: &Workload) -> Option<Uid> {
     let theirs = workload.status.as_ref()?.dispatch.as_ref()?.workload_uid.as_deref()?;
     (workload.metadata.uid.as_deref() != Some(theirs)).then(|| theirs.into())
 }
@@ -226,7 +208,7 @@ pub(super) fn replaced(ctx: &Context, workload: &Workload) -> Option<Arc<Workloa
 }
 
 /// Which job a workload stands for, or which replica of one. Hashes its pod sets.
-pub(super) fn subject(workload: &Workload) -> Option<JobIdentity> {
+pub(super) fn subject(workload: &Workload) -> Option<Subject> {
     let owned = payload::owner(workload)?;
     let pod_sets = serde_json::to_value(&workload.spec.pod_sets).ok()?;
     let index =
@@ -236,7 +218,7 @@ pub(super) fn subject(workload: &Workload) -> Option<JobIdentity> {
     } else {
         owned.name.to_owned()
     };
-    Some(JobIdentity {
+    Some(Subject {
         kind: owner_gvk(owned.kind.id()).into(),
         job: job.into(),
         pod_sets: switchyard_proto::pod_sets_hash(&pod_sets).into(),
@@ -244,17 +226,17 @@ pub(super) fn subject(workload: &Workload) -> Option<JobIdentity> {
 }
 
 /// `CLUSTER/UID` of the annotation, or `none`.
-fn adopt(workload: &Workload) -> Option<AdoptRequest> {
+fn adopt(workload: &Workload) -> Option<Adopt> {
     let said = workload.annotations().get(names::ADOPT)?;
     if said == "none" {
-        return Some(AdoptRequest::NoCopy);
+        return Some(Adopt::Nothing);
     }
     let (cluster, uid) = said.split_once('/')?;
-    Some(AdoptRequest::Copy(cluster.into(), uid.into()))
+    Some(Adopt::Copy(cluster.into(), uid.into()))
 }
 
 /// `ATTEMPT/CLUSTER` of the annotation.
-fn move_request(workload: &Workload) -> Option<(u64, Name)> {
+fn moving(workload: &Workload) -> Option<(u64, Name)> {
     let (attempt, cluster) = workload.annotations().get(names::MOVE)?.split_once('/')?;
     Some((attempt.parse().ok()?, cluster.into()))
 }
@@ -277,7 +259,7 @@ mod tests {
         serde_json::json!({"name": name, "state": state, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
     }
 
-    fn of(status: &serde_json::Value, others: &[&str]) -> WorkloadFacts {
+    fn of(status: &serde_json::Value, others: &[&str]) -> Facts {
         let others: Vec<String> = others.iter().map(|name| (*name).to_owned()).collect();
         from_parts(&workload(status), Arc::from(Vec::new()), &|name| name == "mk", &others)
     }
@@ -295,16 +277,11 @@ mod tests {
         );
         assert_eq!((&*facts.uid, &*facts.queue, facts.priority, facts.version), ("u", "lq", 7, 42));
         assert_eq!(
-            (facts.state.cluster.as_deref(), facts.state.attempt, facts.state.reserved),
+            (facts.cluster.as_deref(), facts.attempt, facts.reserved),
             (Some("east"), 3, true)
         );
-        assert_eq!(facts.state.check, Some(("mk".into(), CheckStatus::Ready)));
-        assert!(
-            facts.other_checks_ready
-                && facts.state.active
-                && !facts.state.evicted
-                && !facts.state.finished
-        );
+        assert_eq!(facts.check, Some(("mk".into(), Check::Ready)));
+        assert!(facts.others_ready && facts.active && !facts.evicted && !facts.finished);
     }
 
     #[test]
@@ -320,7 +297,7 @@ mod tests {
             ("ready", vec![check("mk", "Pending"), check("budget", "Ready")], true),
         ] {
             let facts = of(&serde_json::json!({"admissionChecks": checks}), &["budget"]);
-            assert_eq!(facts.other_checks_ready, ready, "{case}");
+            assert_eq!(facts.others_ready, ready, "{case}");
         }
     }
 }

@@ -1,9 +1,10 @@
 //! What changed, for the dispatcher's task: keys and reservations, never lost, never more than there are workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kube::ResourceExt as _;
+use parking_lot::{Mutex, MutexGuard};
 use switchyard_api::v1beta2::ClusterQueue;
 use switchyard_controller::engine::placement::{Placement, Reservation};
 use switchyard_controller::stores::Stores;
@@ -129,7 +130,7 @@ impl Inbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

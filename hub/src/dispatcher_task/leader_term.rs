@@ -16,10 +16,6 @@ use kube::ResourceExt as _;
 use switchyard_api::v1beta2::{Admission, Workload};
 use switchyard_controller::engine::EngineHandle;
 use switchyard_controller::{Context, Reservation};
-use switchyard_dispatcher::{
-    DispatchEvent, Dispatcher, LiveSessions, MemoryReservation, Name, ObservationCache, Uid,
-    WorkloadFacts, WriteResult,
-};
 use switchyard_jobs::elastic;
 use switchyard_platform::log_limit::LogLimit;
 use switchyard_platform::store::Key;
@@ -32,9 +28,11 @@ use super::spec_propagation::is_slice_of;
 use super::status_mirror_queue::Slots;
 use super::topology::Topology;
 use super::troubles::TroubleQueue;
-use super::{Answer, Clock, Hands, Parts, Reports};
+use super::{Answer, Clock, Hands, Parts};
 use super::{payload, replicas};
 use crate::cluster_channel::Ports;
+use crate::cluster_reports::Reports;
+use crate::dispatch::{Dispatcher, Event, Facts, Memory, Name, Reserved, Sessions, Uid, Written};
 
 /// The state of one term.
 pub(super) struct TermState {
@@ -54,8 +52,8 @@ pub(super) struct TermState {
     /// Quota in memory.
     reservations: BTreeMap<Uid, Arc<Reservation>>,
     /// The session that counts, by cluster.
-    live: LiveSessions,
-    told: ObservationCache,
+    live: Sessions,
+    told: Memory,
     /// Clusters may have what the hub has forgotten: workloads are to be known again by their jobs.
     forgetful: bool,
     slots: Slots,
@@ -89,8 +87,8 @@ impl TermState {
             living: BTreeMap::new(),
             places: BTreeMap::new(),
             reservations: BTreeMap::new(),
-            live: LiveSessions::default(),
-            told: ObservationCache::new(forgetful),
+            live: Sessions::default(),
+            told: Memory::new(forgetful),
             forgetful,
             slots: Slots::default(),
             troubles: TroubleQueue::default(),
@@ -103,12 +101,12 @@ impl TermState {
         state.update_topology();
         // What agents told this process in an earlier term may not be in their clusters' status.
         for name in parts.registry.all_unable() {
-            state.apply(DispatchEvent::AgentWasNotReady { name: name.as_str().into() });
+            state.apply(Event::ClusterUnable { name: name.as_str().into() });
         }
         let workloads = state.ctx.stores.workloads.all();
         // What is said of a workload is said in the name of the one that has its copy.
         for workload in &workloads {
-            state.register_uid_alias(workload);
+            state.introduce(workload);
         }
         for workload in &workloads {
             state.workload(workload);
@@ -149,7 +147,7 @@ impl TermState {
     }
 
     pub(super) fn tick(&mut self) {
-        self.apply(DispatchEvent::Tick);
+        self.apply(Event::Tick);
         self.start_slots();
     }
 
@@ -165,7 +163,7 @@ impl TermState {
             self.auditor.gone(&uid);
             self.troubles.forget(&uid);
             self.hands.metrics.troubles.set(&uid, None);
-            self.apply(DispatchEvent::WorkloadDeleted { uid: uid.clone() });
+            self.apply(Event::WorkloadGone { uid: uid.clone() });
             if !self.dispatcher.knows(&uid) {
                 self.places.remove(&uid);
             }
@@ -189,7 +187,7 @@ impl TermState {
         for (key, uid) in batch.withdrawn {
             let uid = Uid::from(uid.as_str());
             self.places.entry(uid.clone()).or_insert(key);
-            self.apply(DispatchEvent::ReservationWithdrawn { uid });
+            self.apply(Event::Withdraw { uid });
         }
         self.start_slots();
     }
@@ -230,7 +228,7 @@ impl TermState {
         self.topology = now;
         for event in events {
             let gone = match &event {
-                DispatchEvent::ClusterDeleted { name } => Some(name.clone()),
+                Event::ClusterGone { name } => Some(name.clone()),
                 _ => None,
             };
             self.apply(event);
@@ -252,10 +250,10 @@ impl TermState {
 
     fn one(&mut self, workload: &Workload) {
         let uid = Uid::from(workload.metadata.uid.as_deref().unwrap_or_default());
-        self.register_uid_alias(workload);
+        self.introduce(workload);
         if state::is_replaced(workload)
             && self.dispatcher.knows(&uid)
-            && !self.dispatcher.has_successor(&uid)
+            && !self.dispatcher.is_succeeded(&uid)
         {
             self.introduce_successors(workload);
         }
@@ -270,14 +268,14 @@ impl TermState {
         }
         let facts = self.facts(workload);
         // Without a MultiKueue check it is run here, not sent; unless one that was sent has to be brought back.
-        let sent = facts.state.cluster.is_some() || (facts.state.attempt > 0 && facts.is_leaving());
-        if facts.state.check.is_none() && !sent && !self.dispatcher.knows(&uid) {
+        let sent = facts.cluster.is_some() || (facts.attempt > 0 && facts.leaving());
+        if facts.check.is_none() && !sent && !self.dispatcher.knows(&uid) {
             return;
         }
         self.place(&facts);
         self.confirm(&facts);
         self.auditor.workload(&facts);
-        self.apply(DispatchEvent::WorkloadChanged(facts));
+        self.apply(Event::Workload(facts));
         self.count_trouble(workload, &uid);
         self.review_trouble(&uid);
         if is_group_workload(workload) {
@@ -290,15 +288,15 @@ impl TermState {
     }
 
     /// Says by which uid clusters know a workload, if that is not its own.
-    fn register_uid_alias(&mut self, workload: &Workload) {
+    fn introduce(&mut self, workload: &Workload) {
         let Some((theirs, uid)) =
-            super::facts::cluster_uid(workload).zip(workload.metadata.uid.as_deref())
+            super::facts::known_as(workload).zip(workload.metadata.uid.as_deref())
         else {
             return;
         };
         let replaced = super::facts::replaced(&self.ctx, workload);
         let replaced = replaced.and_then(|it| it.metadata.uid.as_deref().map(Uid::from));
-        self.dispatcher.register_uid_alias(
+        self.dispatcher.introduce(
             &Uid::from(uid),
             Some(&theirs),
             replaced.as_ref(),
@@ -311,22 +309,22 @@ impl TermState {
         let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
         for other in self.ctx.stores.workloads.in_namespace(namespace) {
             if elastic::replaces(&other, workload) {
-                self.register_uid_alias(&other);
+                self.introduce(&other);
             }
         }
     }
 
     fn reserved(&mut self, reservation: Reservation) {
         let uid = Uid::from(reservation.workload.metadata.uid.as_deref().unwrap_or_default());
-        let reserved = MemoryReservation {
+        let reserved = Reserved {
             check: reservation.check.as_str().into(),
-            needs_other_checks: reservation.other_checks,
+            other_checks: reservation.other_checks,
         };
         let reservation = Arc::new(reservation);
         self.reservations.insert(uid, reservation.clone());
         let facts = self.facts(&reservation.workload);
         self.place(&facts);
-        self.apply(DispatchEvent::QuotaReserved { facts, reserved });
+        self.apply(Event::Reserved { facts, reserved });
         self.followers(&reservation.workload);
     }
 
@@ -334,7 +332,7 @@ impl TermState {
         match answer {
             Answer::Written(written) => self.written(written),
             Answer::Shown { uid, unshown, written } => {
-                let unshown = unshown.filter(|_| !self.dispatcher.has_successor(&uid));
+                let unshown = unshown.filter(|_| !self.dispatcher.is_succeeded(&uid));
                 self.slots.done(&uid, unshown, Instant::now());
                 if let Some(written) = written {
                     self.written(written);
@@ -345,28 +343,26 @@ impl TermState {
         self.start_slots();
     }
 
-    fn written(&mut self, written: WriteResult) {
+    fn written(&mut self, written: Written) {
         if let Some(facts) = &written.facts {
             self.confirm(facts);
-            self.told.move_to_adopter(facts);
-            if let (Some(before), Some(_)) = (&facts.replaces, &facts.state.cluster_uid) {
+            self.told.rename(facts);
+            if let (Some(before), Some(_)) = (&facts.replaces, &facts.known_as) {
                 self.slots.hand_over(before);
             }
         }
-        self.apply(DispatchEvent::WriteEnded(written));
+        self.apply(Event::Written(written));
     }
 
-    fn facts(&self, workload: &Workload) -> WorkloadFacts {
+    fn facts(&self, workload: &Workload) -> Facts {
         let facts = super::facts::facts(&self.ctx, workload, self.held(workload));
-        let waits = facts.state.cluster.is_none()
-            && facts.state.cluster_uid.is_none()
-            && !facts.state.finished;
+        let waits = facts.cluster.is_none() && facts.known_as.is_none() && !facts.finished;
         let subject = if self.forgetful && waits { super::facts::subject(workload) } else { None };
-        let looks = (self.forgetful || facts.replaces.is_some()) && !facts.state.finished;
+        let looks = (self.forgetful || facts.replaces.is_some()) && !facts.finished;
         let job_ended = looks.then(|| super::mirror::shows_end(&self.ctx, workload));
         let has_quota = |uid: &str| self.reservations.contains_key(uid);
         let replica = replicas::replica(&self.ctx.stores, workload, &facts.pod_sets, has_quota);
-        WorkloadFacts { subject, replica, job_ended, ..facts }
+        Facts { subject, replica, job_ended, ..facts }
     }
 
     /// The quota of a workload, where that is in memory.
@@ -376,15 +372,11 @@ impl TermState {
     }
 
     /// Once the API shows the reservation, it is in memory no longer.
-    fn confirm(&mut self, facts: &WorkloadFacts) {
+    fn confirm(&mut self, facts: &Facts) {
         let since = |reservation: &Reservation| {
             reservation.workload.resource_version()?.parse::<u64>().ok()
         };
-        if self
-            .reservations
-            .get(&facts.uid)
-            .is_some_and(|held| facts.settles_reservation(since(held)))
-        {
+        if self.reservations.get(&facts.uid).is_some_and(|held| facts.settles(since(held))) {
             self.reservations.remove(&facts.uid);
         }
     }
@@ -394,7 +386,7 @@ impl TermState {
         self.log.entry(cluster.clone()).or_default().admit(Instant::now())
     }
 
-    fn place(&mut self, facts: &WorkloadFacts) {
+    fn place(&mut self, facts: &Facts) {
         self.places.insert(
             facts.uid.clone(),
             Key { namespace: facts.namespace.clone(), name: facts.name.clone() },

@@ -8,9 +8,7 @@ mod inbox;
 mod leader_term;
 mod mirror;
 mod payload;
-mod policy;
 mod replicas;
-mod reports;
 mod spec_propagation;
 mod status_mirror_queue;
 mod topology;
@@ -21,10 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use switchyard_api::v1beta2::Workload;
 use switchyard_controller::engine_task::EngineHandle;
 use switchyard_controller::{Context, Leadership};
-use switchyard_dispatcher::{DispatcherSettings, Uid, UnixMillis, WriteResult};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -32,10 +28,10 @@ use tokio_util::sync::CancellationToken;
 pub use assignment::{assignment, gated};
 pub use inbox::Inbox;
 pub(crate) use replicas::follows;
-pub use reports::Reports;
-pub use topology::{is_declared_lost, is_held, is_unable, lost_since, parameters};
 
 use crate::cluster_channel::Ports;
+use crate::cluster_reports::Reports;
+use crate::dispatch::{Settings, Time, Uid, Written};
 use crate::metrics::HubMetrics;
 use crate::server::{Registry, SessionEvent};
 use fair_queue::FairQueue;
@@ -67,15 +63,15 @@ pub struct Parts {
     /// What clusters report, for their status.
     pub reports: Arc<Reports>,
     /// The dispatcher's.
-    pub settings: DispatcherSettings,
+    pub settings: Settings,
     /// What is counted.
     pub metrics: Arc<HubMetrics>,
 }
 
 /// A task has ended.
 enum Answer {
-    Written(WriteResult),
-    Shown { uid: Uid, unshown: Option<Show>, written: Option<WriteResult> },
+    Written(Written),
+    Shown { uid: Uid, unshown: Option<Show>, written: Option<Written> },
     Troubled { uid: Uid, wrote: Wrote },
 }
 
@@ -100,24 +96,14 @@ impl Clock {
         Self { wall: now.as_millisecond(), start: Instant::now() }
     }
 
-    fn now(&self) -> UnixMillis {
+    fn now(&self) -> Time {
         self.wall
             .saturating_add(i64::try_from(self.start.elapsed().as_millis()).unwrap_or(i64::MAX))
     }
 
-    fn instant(&self, at: UnixMillis) -> Instant {
+    fn instant(&self, at: Time) -> Instant {
         self.start + Duration::from_millis(u64::try_from(at.saturating_sub(self.wall)).unwrap_or(0))
     }
-}
-
-/// Whether a Workload's quota is for jobs that run elsewhere: it has a MultiKueue check.
-pub fn dispatches(ctx: &Context, workload: &Workload) -> bool {
-    let checks = workload
-        .status
-        .as_ref()
-        .map(|status| status.admission_checks.as_slice())
-        .unwrap_or_default();
-    checks.iter().any(|check| facts::is_dispatching(&ctx.stores, &check.name))
 }
 
 /// Runs until shutdown. `sessions` has the events of all sessions.

@@ -2,19 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
 use kube::ResourceExt as _;
+use switchyard_api::names;
 use switchyard_api::v1beta2::{AdmissionCheck, MultiKueueCluster, MultiKueueConfig};
-use switchyard_api::{conditions, names};
-use switchyard_dispatcher::{ClusterConfig, DispatchEvent, LossPolicy, Name};
 
-use super::policy;
+use crate::api_objects::{is_declared_lost, is_unable, parameters};
+use crate::disconnect_policy;
+use crate::dispatch::{ClusterRules, Event, Name};
 
 /// The clusters of each MultiKueue check, and what people want of each cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Topology {
     checks: BTreeMap<String, Vec<String>>,
-    clusters: BTreeMap<String, ClusterConfig>,
+    clusters: BTreeMap<String, ClusterRules>,
     /// Those whose agent could not act when it was last connected.
     unable: BTreeSet<String>,
 }
@@ -50,7 +50,7 @@ impl Topology {
     pub(super) fn changed_rules<'a>(
         &'a self,
         before: &'a Self,
-    ) -> impl Iterator<Item = (&'a str, Option<&'a ClusterConfig>, &'a ClusterConfig)> {
+    ) -> impl Iterator<Item = (&'a str, Option<&'a ClusterRules>, &'a ClusterRules)> {
         let all = self
             .clusters
             .iter()
@@ -59,50 +59,36 @@ impl Topology {
     }
 
     /// What changed since `before`, for the dispatcher.
-    pub(super) fn events(&self, before: &Self) -> Vec<DispatchEvent> {
+    pub(super) fn events(&self, before: &Self) -> Vec<Event> {
         let mut events = Vec::new();
         for (name, _, rules) in self.changed_rules(before) {
-            events.push(DispatchEvent::ClusterConfigured {
-                name: name.into(),
-                config: rules.clone(),
-            });
+            events.push(Event::Cluster { name: name.into(), rules: rules.clone() });
         }
         for name in self.unable.difference(&before.unable) {
-            events.push(DispatchEvent::AgentWasNotReady { name: name.as_str().into() });
+            events.push(Event::ClusterUnable { name: name.as_str().into() });
         }
         for name in before.clusters.keys().filter(|name| !self.clusters.contains_key(*name)) {
-            events.push(DispatchEvent::ClusterDeleted { name: name.as_str().into() });
+            events.push(Event::ClusterGone { name: name.as_str().into() });
         }
         for (name, clusters) in &self.checks {
             if before.checks.get(name) != Some(clusters) {
                 let clusters =
                     clusters.iter().map(|cluster| Name::from(cluster.as_str())).collect();
-                events
-                    .push(DispatchEvent::CheckConfigured { name: name.as_str().into(), clusters });
+                events.push(Event::Check { name: name.as_str().into(), clusters });
             }
         }
         for name in before.checks.keys().filter(|name| !self.checks.contains_key(*name)) {
-            events.push(DispatchEvent::CheckConfigured {
-                name: name.as_str().into(),
-                clusters: Vec::new(),
-            });
+            events.push(Event::Check { name: name.as_str().into(), clusters: Vec::new() });
         }
         events
     }
 }
 
-/// The MultiKueueConfig that a check names.
-pub fn parameters(check: &AdmissionCheck) -> Option<&str> {
-    let parameters = check.spec.parameters.as_ref()?;
-    (parameters.kind == "MultiKueueConfig" && parameters.api_group == "kueue.x-k8s.io")
-        .then_some(&*parameters.name)
-}
-
-fn rules(cluster: &MultiKueueCluster) -> ClusterConfig {
+fn rules(cluster: &MultiKueueCluster) -> ClusterRules {
     let annotation = |name: &str| cluster.annotations().get(name).map(String::as_str);
     let scheduling = annotation(names::SCHEDULING);
-    ClusterConfig {
-        on_disconnect: policy::of_cluster(cluster),
+    ClusterRules {
+        loss: disconnect_policy::of_cluster(cluster),
         unfenced: cluster.spec.cluster_source.agent.is_none(),
         declared_lost: is_declared_lost(cluster),
         cordoned: matches!(scheduling, Some(names::CORDON | names::DRAIN)),
@@ -111,30 +97,6 @@ fn rules(cluster: &MultiKueueCluster) -> ClusterConfig {
         labels: cluster.labels().clone(),
         cost: cluster.spec.cost.unwrap_or(0),
     }
-}
-
-/// Whether the agent has said that it cannot act, and has not been back since.
-pub fn is_unable(cluster: &MultiKueueCluster) -> bool {
-    let agent = cluster.status.as_ref().and_then(|status| status.agent.as_ref());
-    cluster.spec.cluster_source.agent.is_some()
-        && agent.is_some_and(|agent| agent.unable_since.is_some())
-}
-
-/// Since when a cluster is not active, by its status.
-pub fn lost_since(cluster: &MultiKueueCluster) -> Option<Timestamp> {
-    let active = conditions::find(&cluster.status.as_ref()?.conditions, conditions::ACTIVE)?;
-    (active.status != conditions::TRUE).then_some(active.last_transition_time.0)
-}
-
-/// Whether somebody has declared it lost, and meant the loss that it is in.
-pub fn is_declared_lost(cluster: &MultiKueueCluster) -> bool {
-    let declared = cluster.annotations().get(names::DECLARED_LOST);
-    declared.is_some() && declared.and_then(|text| text.parse().ok()) == lost_since(cluster)
-}
-
-/// Whether its jobs stay its own while it is away, unless they or their queues say otherwise.
-pub fn is_held(cluster: &MultiKueueCluster) -> bool {
-    policy::of_cluster(cluster) == LossPolicy::Hold
 }
 
 #[cfg(test)]
@@ -186,8 +148,8 @@ mod tests {
         assert_eq!(
             told,
             [
-                r#"ClusterConfigured { name: "a", config: ClusterConfig { on_disconnect: Hold, unfenced: false, declared_lost: false, cordoned: false, draining: false, release: None, labels: {}, cost: 0 } }"#,
-                r#"ClusterConfigured { name: "b", config: ClusterConfig { on_disconnect: GiveUp, unfenced: true, declared_lost: false, cordoned: false, draining: false, release: None, labels: {"region": "eu"}, cost: 7 } }"#,
+                r#"Cluster { name: "a", rules: ClusterRules { loss: Hold, unfenced: false, declared_lost: false, cordoned: false, draining: false, release: None, labels: {}, cost: 0 } }"#,
+                r#"Cluster { name: "b", rules: ClusterRules { loss: GiveUp, unfenced: true, declared_lost: false, cordoned: false, draining: false, release: None, labels: {"region": "eu"}, cost: 7 } }"#,
                 r#"Check { name: "mk", clusters: ["b", "a"] }"#
             ]
         );

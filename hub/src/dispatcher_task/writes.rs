@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 use kube::Api;
-use switchyard_api::conditions::reasons::{events, evicted, finished, quota_reserved};
+use switchyard_api::conditions::reasons::{events, finished, quota_reserved};
 use switchyard_api::conditions::truncated_message;
 use switchyard_api::v1beta2::{Admission, AdmissionCheckState, CheckState, PastAttempt, Workload};
 use switchyard_controller::engine::admission::{
@@ -15,23 +15,63 @@ use switchyard_controller::engine::admission::{
 };
 use switchyard_controller::finished_note;
 use switchyard_controller::{Context, Reservation};
-use switchyard_dispatcher::write_guard::{WriteDecision, check};
-use switchyard_dispatcher::{
-    RetriedAttempt, TIMED_OUT, Uid, WorkloadWrite, WriteOutcome, WriteResult, WriteRetries,
-};
 
-use super::facts::{facts, is_dispatching, replaced, workload_state};
+use super::facts::{attempt, check_of, facts, known_as, replaced};
 use super::payload;
 use super::troubles::settle;
+use crate::api_objects::is_dispatching;
+use crate::dispatch::standing::{Intent, Standing, Verdict, judge};
+use crate::dispatch::{Left, Name, Outcome, TIMED_OUT, Tries, Uid, Written};
 use crate::metrics::HubMetrics;
 
-/// How a job ended, as its Workload says it.
+/// What is to be written.
 #[derive(Debug, Clone)]
-pub(super) struct EndNote {
-    /// The reason of the condition `Finished`.
-    pub(super) reason: String,
-    /// Its message.
-    pub(super) message: String,
+pub(super) enum What {
+    /// Quota, cluster, attempt: [`dispatched_status`].
+    Commit {
+        /// The cluster.
+        cluster: Name,
+        /// The attempt.
+        attempt: u64,
+        /// It runs there already, and clusters know it by this uid.
+        adopts: Option<Uid>,
+    },
+    /// The name under which the attempt's cluster goes on.
+    Rename {
+        /// The name that the API has, unless it was taken away already.
+        from: Option<Name>,
+        /// The cluster's name now.
+        cluster: Name,
+        /// The attempt.
+        attempt: u64,
+    },
+    /// The reservation, with what it waits for.
+    Record {
+        /// The check's message.
+        message: Option<String>,
+        /// `status.nominatedClusterNames`.
+        nominated: Option<Vec<Name>>,
+    },
+    /// The check asks to be tried again; or the workload is deactivated, if its attempt was [`TIMED_OUT`].
+    Retry {
+        /// Why.
+        message: String,
+        /// The attempt that ends with it.
+        left: Option<Left>,
+    },
+    /// The eviction is complete: its quota goes back.
+    Release,
+    /// The end.
+    Finish {
+        /// Where it ended.
+        cluster: Name,
+        /// The attempt that ended.
+        attempt: u64,
+        /// How.
+        reason: String,
+        /// In words.
+        message: String,
+    },
 }
 
 /// One write of one Workload.
@@ -43,10 +83,8 @@ pub(super) struct Write {
     pub(super) uid: Uid,
     /// The reservation, if it is in memory only.
     pub(super) reservation: Option<Arc<Reservation>>,
-    /// The change.
-    pub(super) what: Arc<WorkloadWrite>,
-    /// With [`WorkloadWrite::Finish`]: how the job ended.
-    pub(super) end: Option<EndNote>,
+    /// What.
+    pub(super) what: What,
 }
 
 /// Whether a look at the object leads to a write.
@@ -62,10 +100,10 @@ enum Plan {
 
 impl Write {
     /// Performs it.
-    pub(super) async fn perform(self, ctx: &Context, metrics: &HubMetrics) -> WriteResult {
+    pub(super) async fn perform(self, ctx: &Context, metrics: &HubMetrics) -> Written {
         let (outcome, workload) = self.try_until_definite(ctx, metrics).await;
-        if let (WorkloadWrite::Commit { adopts: Some(_), .. }, WriteOutcome::Done, Some(new)) =
-            (&*self.what, outcome, &workload)
+        if let (What::Commit { adopts: Some(_), .. }, Outcome::Done, Some(new)) =
+            (&self.what, outcome, &workload)
             && let Some(old) = replaced(ctx, new)
         {
             end_replaced(
@@ -78,37 +116,37 @@ impl Write {
         }
         let held = self.reservation.as_ref().map(|reservation| &reservation.admission);
         let facts = workload.map(|workload| facts(ctx, &workload, held));
-        WriteResult { uid: self.uid, outcome, facts }
+        Written { uid: self.uid, outcome, facts }
     }
 
     async fn try_until_definite(
         &self,
         ctx: &Context,
         metrics: &HubMetrics,
-    ) -> (WriteOutcome, Option<Arc<Workload>>) {
+    ) -> (Outcome, Option<Arc<Workload>>) {
         let stored = ctx.stores.workloads.by_key(&self.key);
         let Some(mut current) =
             stored.filter(|workload| workload.metadata.uid.as_deref() == Some(&*self.uid))
         else {
-            return (WriteOutcome::Superseded, None);
+            return (Outcome::Superseded, None);
         };
-        let (mut tries, mut taken_away) = (WriteRetries::default(), false);
+        let (mut tries, mut taken_away) = (Tries::default(), false);
         loop {
             let (edit, is_all) = match self.plan(ctx, &current) {
                 Plan::Write(edit) => (edit, true),
                 Plan::TakeAway(edit) if !taken_away => (edit, false),
                 Plan::TakeAway(_) => {
                     tracing::warn!(workload = %self.key, what = self.label(), "status.clusterName comes back");
-                    return (WriteOutcome::Failed, Some(current));
+                    return (Outcome::Failed, Some(current));
                 }
-                Plan::There => return (WriteOutcome::Done, Some(current)),
+                Plan::There => return (Outcome::Done, Some(current)),
                 Plan::Void(why) => {
                     tracing::debug!(workload = %self.key, why, what = self.label(), "write is void");
-                    return (WriteOutcome::Superseded, Some(current));
+                    return (Outcome::Superseded, Some(current));
                 }
             };
             let written = tokio::time::timeout(
-                WriteRetries::CALL_TIMEOUT,
+                Tries::CALL,
                 patch_status(ctx, &current, &edit.status, self.label()),
             )
             .await;
@@ -121,40 +159,38 @@ impl Write {
                     }
                     if self.is_void_commit(&after) {
                         tracing::warn!(workload = %self.key, "the API server drops status.clusterName; is its CRD an old one?");
-                        return (WriteOutcome::Failed, Some(after));
+                        return (Outcome::Failed, Some(after));
                     }
                     self.announce(ctx, metrics, &current, &after);
-                    return (WriteOutcome::Done, Some(after));
+                    return (Outcome::Done, Some(after));
                 }
-                Ok(Ok(None)) => return (WriteOutcome::Done, Some(current)),
-                Ok(Err(WriteError::Gone)) => return (WriteOutcome::Superseded, None),
-                Ok(Err(WriteError::NotLeading)) => {
-                    return (WriteOutcome::Superseded, Some(current));
-                }
+                Ok(Ok(None)) => return (Outcome::Done, Some(current)),
+                Ok(Err(WriteError::Gone)) => return (Outcome::Superseded, None),
+                Ok(Err(WriteError::NotLeading)) => return (Outcome::Superseded, Some(current)),
                 Ok(Err(WriteError::Conflict)) => {
-                    if !tries.may_retry_conflict() {
-                        return (WriteOutcome::Superseded, Some(current));
+                    if !tries.conflict() {
+                        return (Outcome::Superseded, Some(current));
                     }
                     "somebody wrote first".to_owned()
                 }
                 Ok(Err(error)) if refused(&error) => {
                     tracing::warn!(workload = %self.key, %error, what = self.label(), "write refused");
-                    return (WriteOutcome::Failed, Some(current));
+                    return (Outcome::Failed, Some(current));
                 }
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("no answer within {:?}", WriteRetries::CALL_TIMEOUT),
+                Err(_) => format!("no answer within {:?}", Tries::CALL),
             };
             // It may have happened all the same: only a fresh look tells.
             current = loop {
                 if !ctx.leading() {
-                    return (WriteOutcome::Superseded, Some(current));
+                    return (Outcome::Superseded, Some(current));
                 }
                 tokio::time::sleep(tries.pause()).await;
                 match self.read(ctx).await {
                     Ok(Some(fresh)) => break fresh,
-                    Ok(None) => return (WriteOutcome::Superseded, None),
+                    Ok(None) => return (Outcome::Superseded, None),
                     Err(error) => {
-                        tries.lengthen_pause();
+                        tries.unseen();
                         tracing::warn!(workload = %self.key, %error, write = unknown, "reading a workload failed");
                     }
                 }
@@ -165,15 +201,13 @@ impl Write {
     /// A commit whose cluster the API server has not kept.
     fn is_void_commit(&self, after: &Workload) -> bool {
         let cluster = after.status.as_ref().and_then(|status| status.cluster_name.as_deref());
-        matches!(&*self.what, WorkloadWrite::Commit { .. } | WorkloadWrite::Rename { .. })
-            && cluster.is_none()
+        matches!(self.what, What::Commit { .. } | What::Rename { .. }) && cluster.is_none()
     }
 
     /// The object as the server has it; none if it is gone or another.
     async fn read(&self, ctx: &Context) -> anyhow::Result<Option<Arc<Workload>>> {
         let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &self.key.namespace);
-        let found =
-            tokio::time::timeout(WriteRetries::CALL_TIMEOUT, api.get_opt(&self.key.name)).await??;
+        let found = tokio::time::timeout(Tries::CALL, api.get_opt(&self.key.name)).await??;
         let found = found.filter(|workload| workload.metadata.uid.as_deref() == Some(&*self.uid));
         if let Some(workload) = &found {
             ctx.stores.workloads.observe(workload.clone());
@@ -181,24 +215,40 @@ impl Write {
         Ok(found.map(Arc::new))
     }
 
+    /// What is wanted, as far as it matters whether it still is.
+    fn intent(&self) -> Intent<'_> {
+        match &self.what {
+            What::Commit { cluster, attempt, adopts } => {
+                let copy = adopts.as_ref().is_some_and(|theirs| *theirs != self.uid);
+                Intent::Commit { cluster, attempt: *attempt, adopts: adopts.is_some(), copy }
+            }
+            What::Rename { from, cluster, attempt } => {
+                Intent::Rename { from: from.as_ref(), to: cluster, attempt: *attempt }
+            }
+            What::Record { .. } => Intent::Record,
+            What::Retry { .. } => Intent::Retry,
+            What::Release => Intent::Release,
+            What::Finish { cluster, attempt, .. } => Intent::Finish { cluster, attempt: *attempt },
+        }
+    }
+
     fn plan(&self, ctx: &Context, current: &Workload) -> Plan {
-        let state = workload_state(current, |check| is_dispatching(&ctx.stores, check));
-        match check(&self.what, &self.uid, &state, self.reservation.is_some()) {
-            WriteDecision::Write => self.edit(ctx, current),
-            WriteDecision::ClearClusterFirst => {
+        match judge(self.intent(), &standing(ctx, current, self.reservation.is_some())) {
+            Verdict::Write => self.edit(ctx, current),
+            Verdict::TakeAway => {
                 let mut edit = ctx.edit(current);
                 edit.status.cluster_name = None;
                 Plan::TakeAway(Box::new(edit))
             }
-            WriteDecision::AlreadyApplied => Plan::There,
-            WriteDecision::Obsolete(why) => Plan::Void(why),
+            Verdict::There => Plan::There,
+            Verdict::Void(why) => Plan::Void(why),
         }
     }
 
     fn edit(&self, ctx: &Context, current: &Workload) -> Plan {
         let now = ctx.clock.now();
-        match &*self.what {
-            WorkloadWrite::Commit { cluster, attempt, adopts } => {
+        match &self.what {
+            What::Commit { cluster, attempt, adopts } => {
                 let theirs = adopts.as_ref().filter(|theirs| **theirs != self.uid);
                 let adopts = theirs.map(|theirs| theirs.to_string());
                 self.with_admission(ctx, current, |admission, checks, check| {
@@ -217,7 +267,7 @@ impl Write {
                     )
                 })
             }
-            WorkloadWrite::Rename { cluster, attempt, .. } => {
+            What::Rename { cluster, attempt, .. } => {
                 self.with_admission(ctx, current, |admission, checks, check| {
                     let (cluster, attempt) = (cluster.to_string(), signed(*attempt));
                     let dispatch =
@@ -233,7 +283,7 @@ impl Write {
                     edit
                 })
             }
-            WorkloadWrite::Record { message, nominated } => {
+            What::Record { message, nominated } => {
                 self.with_admission(ctx, current, |admission, mut checks, check| {
                     checks.push(check.clone());
                     let mut edit =
@@ -248,7 +298,7 @@ impl Write {
                     edit
                 })
             }
-            WorkloadWrite::Retry { message, retried: left } => {
+            What::Retry { message, left } => {
                 let mut edit = ctx.edit(current);
                 if left.as_ref().is_some_and(|left| left.reason == TIMED_OUT) {
                     edit.execution_time_exceeded();
@@ -261,7 +311,7 @@ impl Write {
                 settle(&mut edit);
                 Plan::Write(Box::new(edit))
             }
-            WorkloadWrite::Release => {
+            What::Release => {
                 let mut edit = ctx.edit(current);
                 let deleting = current.metadata.deletion_timestamp.is_some();
                 let released = edit.release_quota()
@@ -273,10 +323,7 @@ impl Write {
                 settle(&mut edit);
                 if released { Plan::Write(Box::new(edit)) } else { Plan::There }
             }
-            WorkloadWrite::Finish { .. } => {
-                let Some(EndNote { reason, message }) = &self.end else {
-                    return Plan::Void("nobody says how it ended");
-                };
+            What::Finish { reason, message, .. } => {
                 let mut edit = ctx.edit(current);
                 edit.finish(reason, truncated_message(message.clone()));
                 settle(&mut edit);
@@ -287,7 +334,7 @@ impl Write {
 
     /// That the workload goes on under the cluster's other name. Before the name was taken away the status had it twice.
     fn renamed_note(&self, current: &Workload) -> String {
-        let WorkloadWrite::Rename { from, cluster, .. } = &*self.what else { return String::new() };
+        let What::Rename { from, cluster, .. } = &self.what else { return String::new() };
         let dispatch = current.status.as_ref().and_then(|status| status.dispatch.as_ref());
         let known = from
             .as_deref()
@@ -334,31 +381,31 @@ impl Write {
 
     /// Tells people.
     fn announce(&self, ctx: &Context, metrics: &HubMetrics, before: &Workload, after: &Workload) {
-        match &*self.what {
-            WorkloadWrite::Commit { cluster, .. } => {
+        match &self.what {
+            What::Commit { cluster, .. } => {
                 announce(ctx, before, after, self.flavors());
                 let note = format!("The workload was admitted on \"{cluster}\"");
                 ctx.events.normal(after, events::MULTIKUEUE, note);
                 metrics.admitted(state::admitted_by(after).unwrap_or_default(), cluster);
             }
-            WorkloadWrite::Rename { .. } => {
+            What::Rename { .. } => {
                 ctx.events.normal(after, events::MULTIKUEUE, self.renamed_note(before))
             }
-            WorkloadWrite::Record { .. } => announce(ctx, before, after, self.flavors()),
-            WorkloadWrite::Retry { message, retried: left } => {
+            What::Record { .. } => announce(ctx, before, after, self.flavors()),
+            What::Retry { message, left, .. } => {
                 ctx.events.normal(after, events::MULTIKUEUE, message.clone());
                 if let Some(left) = left {
                     metrics.taken_back(&left.cluster, left.reason);
-                    if let Some(reason) = &left.evicted_for {
+                    if let Some(reason) = left.evicted_for {
                         metrics.evicted(
                             state::admitted_by(before).unwrap_or_default(),
                             &left.cluster,
-                            evicted::known(reason),
+                            reason,
                         );
                     }
                 }
             }
-            WorkloadWrite::Finish { .. } => {
+            What::Finish { .. } => {
                 for job in owners(after) {
                     ctx.events.publish(
                         job,
@@ -368,7 +415,7 @@ impl Write {
                     );
                 }
             }
-            WorkloadWrite::Release => {}
+            What::Release => {}
         }
     }
 
@@ -378,13 +425,13 @@ impl Write {
     }
 
     fn label(&self) -> &'static str {
-        match &*self.what {
-            WorkloadWrite::Commit { .. } => "dispatch",
-            WorkloadWrite::Rename { .. } => "dispatch_rename",
-            WorkloadWrite::Record { .. } => "dispatch_record",
-            WorkloadWrite::Retry { .. } => "dispatch_retry",
-            WorkloadWrite::Release => "dispatch_release",
-            WorkloadWrite::Finish { .. } => "dispatch_finish",
+        match self.what {
+            What::Commit { .. } => "dispatch",
+            What::Rename { .. } => "dispatch_rename",
+            What::Record { .. } => "dispatch_record",
+            What::Retry { .. } => "dispatch_retry",
+            What::Release => "dispatch_release",
+            What::Finish { .. } => "dispatch_finish",
         }
     }
 }
@@ -402,6 +449,27 @@ pub(super) fn owners(workload: &Workload) -> impl Iterator<Item = ObjectReferenc
     })
 }
 
+/// What the API says of a Workload, as far as it matters for a write.
+fn standing<'a>(ctx: &Context, workload: &'a Workload, in_memory: bool) -> Standing<'a> {
+    let status = workload.status.as_ref();
+    let checks = status.map(|status| status.admission_checks.as_slice()).unwrap_or_default();
+    Standing {
+        finished: state::is_finished(workload),
+        deleting: workload.metadata.deletion_timestamp.is_some(),
+        active: state::stays_active(workload),
+        reserved: state::has_reservation(workload),
+        evicted: state::is_evicted(workload),
+        cluster: status.and_then(|status| status.cluster_name.as_deref()),
+        attempt: attempt(workload),
+        adopted: known_as(workload).is_some(),
+        check: checks
+            .iter()
+            .find(|check| is_dispatching(&ctx.stores, &check.name))
+            .map(|check| check_of(check.state)),
+        in_memory,
+    }
+}
+
 /// Past attempts that a Workload shows: its schema's limit.
 const HISTORY: usize = 8;
 
@@ -416,7 +484,7 @@ fn retry(ctx: &Context, edit: &mut Edit, message: &str, now: Timestamp) {
     }
 }
 
-fn remember(edit: &mut Edit, left: &RetriedAttempt, now: Timestamp) {
+fn remember(edit: &mut Edit, left: &Left, now: Timestamp) {
     let history = &mut edit.status.dispatch.get_or_insert_default().history;
     history.push(PastAttempt {
         attempt: signed(left.attempt),

@@ -18,7 +18,8 @@ use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
 use switchyard_jobs::{JobKind, enabled_kinds};
 
-use crate::dispatcher_task::{dispatches, follows};
+use crate::api_objects::dispatches;
+use crate::dispatcher_task::follows;
 
 const WORKLOAD: &str = "kueue.x-k8s.io/v1beta2, Kind=Workload";
 
@@ -50,7 +51,7 @@ impl Adoption<'_> {
         for copy in copies {
             let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
             let Some(original) = self.ctx.stores.workloads.get(&namespace, &name) else { continue };
-            if !dispatches(self.ctx, &original) {
+            if !dispatches(&self.ctx.stores, &original) {
                 continue;
             }
             let attempt = self.number(&original).await?;

@@ -3,8 +3,9 @@
 use kube::Client;
 use switchyard_agent::proof::{Copies, Keys, Look, Marked as _, Operators as _, Pace, settle};
 
-use super::worker::{Worker, has_jobs};
-use crate::copy_keys::OfHosted;
+use super::worker::Worker;
+use crate::api_objects::has_jobs;
+use crate::server::OfHosted;
 
 /// Between two tries to note that a key is in force.
 const AGAIN: std::time::Duration = std::time::Duration::from_secs(10);

@@ -11,9 +11,10 @@ mod source;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use kube::ResourceExt as _;
+use parking_lot::{Mutex, MutexGuard};
 use switchyard_agent::DryRunCounts;
 use switchyard_agent::foreign::ForeignMarks;
 use switchyard_api::v1beta2::MultiKueueCluster;
@@ -26,11 +27,9 @@ use duplicate_kubeconfigs::{Rank, Twins};
 use source::Reference;
 pub use source::{PATH_PREFIX, Profiles, Source};
 use worker::Worker;
-pub(crate) use worker::has_jobs;
 
-use crate::copy_keys::CopyKeys;
-use crate::multikueue_cluster::conditions::Reach;
-use crate::server::Sessions;
+use crate::reachability::Reach;
+use crate::server::{CopyKeys, Sessions};
 
 /// What agents in this process call themselves.
 pub const HOSTED_SOFTWARE: &str =
@@ -51,11 +50,11 @@ pub struct HostedStates {
 impl HostedStates {
     /// Of one worker, once the first try has ended.
     pub fn get(&self, cluster: &str) -> Option<Reach> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
+        self.states.lock().get(cluster).cloned()
     }
 
     fn set(&self, cluster: &str, reach: Reach) {
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut states = self.states.lock();
         let news = states.get(cluster) != Some(&reach);
         states.insert(cluster.to_owned(), reach);
         drop(states);
@@ -65,12 +64,12 @@ impl HostedStates {
     }
 
     fn forget(&self, cluster: &str) {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
+        self.states.lock().remove(cluster);
         self.twins().forget(cluster);
     }
 
-    fn twins(&self) -> std::sync::MutexGuard<'_, Twins> {
-        self.twins.lock().unwrap_or_else(PoisonError::into_inner)
+    fn twins(&self) -> MutexGuard<'_, Twins> {
+        self.twins.lock()
     }
 }
 

@@ -14,10 +14,9 @@ use switchyard_agent::proof::{Keys, Seal};
 use switchyard_agent::{CapacitySource, DryRunCounts, cluster_uid, run_core};
 use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
 use switchyard_api::names;
-use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
+use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_controller::Context;
-use switchyard_controller::workload::is_finished;
-use switchyard_platform::store::Store;
+use switchyard_controller::store::Store;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
@@ -26,9 +25,9 @@ use super::duplicate_kubeconfigs::{Claim, server};
 use super::kubeconfig::BadKubeconfig;
 use super::source::{Reference, Source};
 use super::{HOSTED_SOFTWARE, HostedStates, ranks};
-use crate::copy_keys::CopyKeys;
-use crate::multikueue_cluster::conditions::{self, Reach};
-use crate::server::Sessions;
+use crate::api_objects::has_jobs;
+use crate::reachability::{self, Reach};
+use crate::server::{CopyKeys, Sessions};
 
 /// How often the kubeconfig is looked at for a rotation.
 const LOOK: Duration = Duration::from_secs(3);
@@ -187,7 +186,7 @@ impl Worker {
             );
         };
         let holder = || self.sessions.holder(&self.cluster, uid);
-        self.wait_while(bytes, holder, conditions::twin, warn, shutdown).await;
+        self.wait_while(bytes, holder, reachability::twin, warn, shutdown).await;
     }
 
     /// Waits until the kubeconfig leads elsewhere, or no job is left that was sent to the other cluster.
@@ -200,7 +199,7 @@ impl Worker {
                 "not used: the kubeconfig leads to another cluster"
             );
         };
-        let reach = |known: &str| conditions::stranger(known, uid);
+        let reach = |known: &str| reachability::stranger(known, uid);
         self.wait_while(bytes, || self.known_elsewhere(uid), reach, warn, shutdown).await;
     }
 
@@ -261,7 +260,7 @@ impl Worker {
             );
         };
         let refused = || (!self.may_be_own()).then(|| self.hub_id.clone());
-        self.wait_while(bytes, refused, |_| conditions::own_cluster(), warn, shutdown).await;
+        self.wait_while(bytes, refused, |_| reachability::own_cluster(), warn, shutdown).await;
     }
 
     fn failed(&self, failures: u32, wait: Duration, error: &str) {
@@ -404,14 +403,6 @@ impl Worker {
             memory: None,
         }
     }
-}
-
-/// Whether a job that has not ended was sent to a cluster. Goes through all.
-pub(crate) fn has_jobs(workloads: &Store<Workload>, cluster: &str) -> bool {
-    let sent = |workload: &Workload| {
-        workload.status.as_ref().and_then(|it| it.cluster_name.as_deref()) == Some(cluster)
-    };
-    workloads.any(|workload: &Workload| sent(workload) && !is_finished(workload))
 }
 
 /// Whether two uids are known and differ: a cluster that does not tell its own is taken for what it was known to be.

@@ -13,8 +13,8 @@ use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_controller::Context;
 use switchyard_controller::metrics::ReplicaRole;
 
-use crate::dispatcher_task::{Reports, is_unable};
-use crate::quota::multi_kueue_config;
+use crate::api_objects::{is_unable, multi_kueue_config};
+use crate::cluster_reports::Reports;
 use crate::server::Registry;
 
 /// Where the gauges are read from.
@@ -86,7 +86,7 @@ impl ClusterGauges {
             MetricType::Gauge,
         )?;
         for queue in self.ctx.stores.cluster_queues.all() {
-            let Some(config) = multi_kueue_config(&self.ctx, &queue) else { continue };
+            let Some(config) = multi_kueue_config(&self.ctx.stores, &queue) else { continue };
             for cluster in &config.spec.clusters {
                 let found = self.ctx.stores.multi_kueue_clusters.get("", cluster);
                 for (active, value) in activity(found.as_deref()) {

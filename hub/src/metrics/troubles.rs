@@ -1,8 +1,8 @@
 //! Workloads with trouble on their worker cluster, by cluster and reason.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -32,7 +32,7 @@ impl TroubleGauge {
         };
         let now = trouble.map(labels);
         // A panic while it is held would have been between two plain changes.
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = self.counted.lock();
         if counted.get(uid) == now.as_ref() {
             return;
         }
@@ -49,7 +49,7 @@ impl TroubleGauge {
 
     /// Another process counts from now on.
     pub(crate) fn clear(&self) {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.counted.lock().clear();
         self.family.clear();
     }
 }

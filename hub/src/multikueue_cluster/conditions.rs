@@ -7,102 +7,10 @@ use switchyard_api::v1beta2::{
     AdmissionCheck, ClusterQueue, DisconnectPolicy, MultiKueueCluster, MultiKueueConfig,
     OrphanedWorkload,
 };
-use switchyard_dispatcher::BreakerTrip;
 
-use crate::dispatcher_task::parameters;
-
-/// Whether a worker can be reached, and why not.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reach {
-    /// It can.
-    pub active: bool,
-    /// One of [`reasons::multi_kueue_cluster`].
-    pub reason: &'static str,
-    /// For people.
-    pub message: String,
-}
-
-impl Reach {
-    /// It can.
-    pub fn connected() -> Self {
-        Self {
-            active: true,
-            reason: reasons::multi_kueue_cluster::ACTIVE,
-            message: "Connected".into(),
-        }
-    }
-
-    /// It cannot.
-    pub fn failed(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { active: false, reason, message: message.into() }
-    }
-}
-
-/// An agent that is connected, was connected, or has never been.
-pub fn agent_reach(cluster: &MultiKueueCluster, connected: bool) -> Reach {
-    if connected {
-        return Reach::connected();
-    }
-    let name = cluster.metadata.name.as_deref().unwrap_or_default();
-    let status = cluster.status.as_ref();
-    let met = status
-        .and_then(|status| status.agent.as_ref())
-        .is_some_and(|agent| agent.software.is_some());
-    if met {
-        let message = "the agent is not connected; nothing new is sent, and spec.onDisconnect says what becomes of what runs there";
-        return Reach::failed(reasons::multi_kueue_cluster::AGENT_DISCONNECTED, message);
-    }
-    let message =
-        format!("waiting for the agent to enrol: run `switchyard cluster join-token {name}`");
-    Reach::failed(reasons::multi_kueue_cluster::AGENT_NOT_ENROLLED, message)
-}
-
-/// A cluster whose agent is connected, but does not reach its own API server.
-pub fn unable(since: jiff::Timestamp) -> Reach {
-    let message = format!(
-        "since {since:.0} the agent is connected but cannot write to its own API server; nothing new is sent, and what runs there \
-         goes on, but for jobs whose onDisconnect is Duplicate"
-    );
-    Reach::failed(reasons::multi_kueue_cluster::AGENT_UNABLE, message)
-}
-
-/// A cluster that is not used because another one leads to the same worker cluster.
-pub fn twin(other: &str) -> Reach {
-    let message = format!(
-        "MultiKueueCluster \"{other}\" leads to the same cluster (by the uid of its namespace kube-system), and jobs there \
-         are that one's: delete one of the two; to reach a cluster in another way, change the clusterSource of the one that has it"
-    );
-    Reach::failed(reasons::multi_kueue_cluster::DUPLICATE_CLUSTER, message)
-}
-
-/// A cluster that is not used because it is another one than the MultiKueueCluster stands for.
-pub fn stranger(known: &str, found: &str) -> Reach {
-    let message = format!(
-        "its kubeconfig leads to the cluster {found} (by the uid of its namespace kube-system), and its jobs are on the \
-         cluster {known}: that one counts as lost. Lead it back there, or make another MultiKueueCluster for {found}"
-    );
-    Reach::failed(reasons::multi_kueue_cluster::OTHER_CLUSTER, message)
-}
-
-/// An agent that is not used because it is in another cluster than the one that has the jobs.
-pub fn strange_agent(known: &str, found: &str) -> Reach {
-    let message = format!(
-        "an agent with its name is in the cluster {found} (by the uid of its namespace kube-system), and its jobs are on the \
-         cluster {known}: that one counts as lost. Enrol the agent of {known} again, or the one of {found} under another \
-         name; or give up what runs on {known}: switchyard clusters declare-lost"
-    );
-    Reach::failed(reasons::multi_kueue_cluster::OTHER_CLUSTER, message)
-}
-
-/// A kubeconfig that leads to the hub's own cluster.
-pub fn own_cluster() -> Reach {
-    let message = format!(
-        "its kubeconfig leads to the hub's own cluster: the jobs there are the originals of the copies. Lead it to a worker \
-         cluster, or delete it; the annotation {}=allowed has it used all the same",
-        switchyard_api::names::OWN_CLUSTER
-    );
-    Reach::failed(reasons::multi_kueue_cluster::OWN_CLUSTER, message)
-}
+use crate::api_objects::parameters;
+use crate::dispatch::Open;
+use crate::reachability::Reach;
 
 /// `Active` of a MultiKueueCluster.
 pub fn cluster_active(cluster: &MultiKueueCluster, reach: &Reach) -> Condition {
@@ -134,10 +42,7 @@ fn amiss(
 }
 
 /// `EvictionsStopped` of a MultiKueueCluster; none if it never was.
-pub fn evictions_stopped(
-    cluster: &MultiKueueCluster,
-    open: Option<&BreakerTrip>,
-) -> Option<Condition> {
+pub fn evictions_stopped(cluster: &MultiKueueCluster, open: Option<&Open>) -> Option<Condition> {
     let now = open.map(|open| {
         let message = format!(
             "{}: nothing is given up until all are back, or until `switchyard breaker release`",
@@ -428,25 +333,5 @@ mod tests {
         );
         east.status.as_mut().unwrap().conditions.push(found);
         assert_eq!(copies_unproved(&east, "").unwrap().reason, "Proved");
-    }
-
-    #[test]
-    fn an_agent_that_never_came_is_told_from_one_that_left() {
-        let never = agent_reach(&cluster("east", None, &Value::Null), false);
-        assert_eq!(never.reason, "AgentNotEnrolled");
-        assert_eq!(
-            never.message,
-            "waiting for the agent to enrol: run `switchyard cluster join-token east`"
-        );
-        let left = agent_reach(&cluster("east", Some(true), &json!({"software": "x"})), false);
-        assert_eq!((left.active, left.reason), (false, "AgentDisconnected"));
-        assert_eq!(agent_reach(&cluster("east", None, &Value::Null), true), Reach::connected());
-        let unable = unable("2026-11-21T10:00:00.25Z".parse().unwrap());
-        assert_eq!((unable.active, unable.reason), (false, "AgentUnable"));
-        assert_eq!(
-            unable.message,
-            "since 2026-11-21T10:00:00Z the agent is connected but cannot write to its own API server; nothing new is sent, \
-             and what runs there goes on, but for jobs whose onDisconnect is Duplicate"
-        );
     }
 }

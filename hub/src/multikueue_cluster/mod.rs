@@ -6,11 +6,12 @@ mod draft;
 mod status;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use kube::{Api, Client, ResourceExt as _};
+use parking_lot::Mutex;
 use switchyard_api::conditions as api_conditions;
 use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
 use switchyard_api::names;
@@ -24,11 +25,10 @@ use switchyard_platform::write::{Target, WriteError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::copy_keys::CopyKeys;
-use crate::dispatcher_task::Reports;
+use crate::cluster_reports::Reports;
 use crate::hosted::{CLUSTER_PROFILE_GATE, HostedStates};
-use crate::server::{Clusters, Member, Registry};
-use conditions::Reach;
+use crate::reachability::{self, Reach};
+use crate::server::{Clusters, CopyKeys, Member, Registry};
 use draft::{Draft, Plan};
 pub use status::agent_status;
 
@@ -224,7 +224,7 @@ impl Reconciler {
             Item::Cluster(name) => match self.ctx.stores.multi_kueue_clusters.get("", name) {
                 Some(cluster) => self.cluster(&cluster).await,
                 None => {
-                    self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+                    self.written.lock().remove(name);
                     self.reports.forget(name);
                     self.copy_keys.forget(name);
                     return Outcome::Done;
@@ -264,7 +264,7 @@ impl Reconciler {
         let (before, after) =
             (serde_json::to_value(draft.before())?, serde_json::to_value(&draft.after)?);
         target.status(&self.ctx, &before, &after).await?;
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).insert(name, Instant::now());
+        self.written.lock().insert(name, Instant::now());
         for (reason, note) in warnings {
             self.ctx.events.warning(cluster, reason, note);
         }
@@ -337,12 +337,12 @@ impl Reconciler {
                 agent_status(live.as_ref(), left, status.agent.as_ref(), capacity.as_deref());
             let twin = self.registry.refused(name).filter(|_| live.is_none());
             if let Some((known, found)) = self.registry.strange(name).filter(|_| live.is_none()) {
-                return conditions::strange_agent(&known, &found);
+                return reachability::strange_agent(&known, &found);
             }
             return match (twin, live.as_ref().and_then(|live| live.unable)) {
-                (Some(twin), _) => conditions::twin(&twin),
-                (None, Some(since)) => conditions::unable(since),
-                (None, None) => conditions::agent_reach(cluster, live.is_some()),
+                (Some(twin), _) => reachability::twin(&twin),
+                (None, Some(since)) => reachability::unable(since),
+                (None, None) => reachability::agent_reach(cluster, live.is_some()),
             };
         }
         status.agent = status.agent.as_ref().and_then(status::place);
@@ -373,8 +373,7 @@ impl Reconciler {
 
     /// How long ago this process wrote its status.
     fn written_ago(&self, name: &str) -> Option<Duration> {
-        let last =
-            self.written.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()?;
+        let last = self.written.lock().get(name).copied()?;
         Some(last.elapsed())
     }
 

@@ -21,8 +21,8 @@ use super::agent::AgentService;
 use super::conn::{Conn, Peer};
 use super::connection_limit::Places;
 use super::enrolment::EnrolmentService;
-use super::limits::MAX_AGENT_MESSAGE;
 use super::{Settings, TlsKeeper};
+use crate::limits::MAX_AGENT_MESSAGE;
 
 /// Tokens and signing requests are small.
 const ENROLMENT_MESSAGE: usize = 64 * 1024;

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 /// Whose connections are counted together.
@@ -96,7 +97,7 @@ impl Places {
 
     // A panic while it is held would have been between two plain changes: what is there can be used.
     fn lock(&self) -> MutexGuard<'_, Crowds> {
-        self.crowds.lock().unwrap_or_else(PoisonError::into_inner)
+        self.crowds.lock()
     }
 
     #[cfg(test)]

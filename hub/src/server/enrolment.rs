@@ -16,11 +16,11 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use super::conn::Peer;
+use super::copy_keys::CopyKeys;
 use super::gate::{Gate, Refusal};
 use super::session::Term;
 use super::tls::Authorities;
 use crate::audit::{Line, Operation, Outcome, Who};
-use crate::copy_keys::CopyKeys;
 use switchyard_hub_pki::ClusterIdentity;
 use switchyard_hub_pki::ca::CaError;
 use switchyard_hub_pki::store::RedeemError;

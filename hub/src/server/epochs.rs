@@ -1,9 +1,9 @@
 //! Epochs that agents remember, where the hub's store was lost or is an older one.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use switchyard_controller::EpochFloor;
 use switchyard_dispatcher::MAX_LEAD;
 use tokio::time::Instant;
@@ -42,7 +42,7 @@ impl Epochs {
             return None;
         }
         if self.floor.get() < remembered {
-            let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut raised = self.raised.lock();
             if raised.get(cluster).is_some_and(|at| now < *at + RAISE_AGAIN) {
                 return None;
             }

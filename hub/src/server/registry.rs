@@ -5,10 +5,11 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use dashmap::DashMap;
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -25,17 +26,14 @@ pub struct Cut {
 impl Cut {
     /// Ends the session; the first reason counts.
     pub fn now(&self, reason: &str) {
-        self.reason
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert_with(|| reason.to_owned());
+        self.reason.lock().get_or_insert_with(|| reason.to_owned());
         self.token.cancel();
     }
 
     /// Waits for it, and says why.
     pub async fn happened(&self) -> String {
         self.token.cancelled().await;
-        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default()
+        self.reason.lock().clone().unwrap_or_default()
     }
 }
 
@@ -178,11 +176,11 @@ impl Registry {
 
     // A panic while one of these is held would have been between two plain changes: what is there can be used.
     fn words(&self) -> MutexGuard<'_, Words> {
-        self.words.lock().unwrap_or_else(PoisonError::into_inner)
+        self.words.lock()
     }
 
     fn workers(&self) -> MutexGuard<'_, Workers> {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.workers.lock()
     }
 
     /// Notes whether the agent of a session can act on its cluster. Returns whether that is news.

@@ -3,14 +3,15 @@
 mod reading;
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
 use jiff::Timestamp;
-use switchyard_platform::lease::EpochFloor;
-use switchyard_platform::log_limit::LogLimit;
+use parking_lot::Mutex;
+use switchyard_controller::EpochFloor;
+use switchyard_controller::log_limit::LogLimit;
 use switchyard_proto::VERSIONS;
 use switchyard_proto::v1::{
     AgentMessage, Capacity, Goodbye, Hello, HubMessage, Lease, Observation, Ping, Pong, Resend,
@@ -22,8 +23,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::Settings;
 use super::arrivals::Arrivals;
 use super::epochs::{BEHIND_RETRY, Epochs};
-use super::limits::Weight;
 use super::registry::{Live, Registry};
+use super::session_limits::Weight;
 use crate::cluster_channel::outbox::Limits;
 use crate::cluster_channel::{Outgoing, Port, Ports};
 
@@ -286,8 +287,7 @@ impl Sessions {
     /// Whether a cluster may begin a session now; if not, after which time it may.
     fn admit(&self, cluster: &str, address: &str) -> Result<(), Duration> {
         let now = Instant::now();
-        let admitted =
-            self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).admit(cluster, now);
+        let admitted = self.arrivals.lock().admit(cluster, now);
         let wait = match admitted {
             Ok(()) => return Ok(()),
             Err(wait) => wait.max(self.settings.retry_after),

@@ -15,15 +15,13 @@ use switchyard_agent::route::{Dial, Route, Tcp};
 use switchyard_agent::session::{Dialler, SessionState};
 use switchyard_agent::{AllowedNamespaces, CapacitySource, run_core};
 use switchyard_hub::cluster_channel::Ports;
-use switchyard_hub_pki::store::RedeemError;
-use switchyard_hub_pki::token::{Token, TokenBook};
-use switchyard_hub_pki::{Authority, Ca};
 use switchyard_hub::server::{
     AgentService, Clusters, EnrolmentService, Gate, Listen, Registry, SessionEvent, Sessions,
     Settings, TlsKeeper, Tokens, serve,
 };
-use switchyard_platform::clock::Clock;
-use switchyard_platform::lease::EpochFloor;
+use switchyard_hub_pki::store::RedeemError;
+use switchyard_hub_pki::token::{Token, TokenBook};
+use switchyard_hub_pki::{Authority, Ca};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;

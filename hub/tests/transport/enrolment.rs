@@ -2,9 +2,9 @@
 
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::CertificateDer;
+use switchyard_hub::server::Settings;
 use switchyard_hub_pki::ca::identity_of;
 use switchyard_hub_pki::token::Token;
-use switchyard_hub::server::Settings;
 use switchyard_proto::v1::enrolment_client::EnrolmentClient;
 use switchyard_proto::v1::{Certificate, EnrolRequest, RenewRequest};
 use tonic::Code;

@@ -6,12 +6,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::workload as state;
-use switchyard_dispatcher::{Contact, Name, Uid, UnixMillis};
 use tokio::time::Instant;
 
 use super::TermState;
+use crate::api_objects::lost_since;
+use crate::dispatch::{Contact, Name, Time, Uid};
 use crate::dispatcher_task::Answer;
-use crate::dispatcher_task::topology::lost_since;
 use crate::dispatcher_task::troubles::{
     Connection, TroubleWrite, Urgency, Word, Wrote, recorded, word,
 };
@@ -58,11 +58,9 @@ impl TermState {
             return None;
         }
         let connection = self.connection(&cluster, uid)?;
-        let told = self.told.get(&cluster, uid, attempt);
+        let told = self.told.of(&cluster, uid, attempt);
         // A hub that has just begun does not know yet what was told before.
-        if told.is_none()
-            && connection == Connection::Heard
-            && !self.dispatcher.has_reported_inventory(&cluster)
+        if told.is_none() && connection == Connection::Heard && !self.dispatcher.has_told(&cluster)
         {
             return None;
         }
@@ -73,9 +71,9 @@ impl TermState {
 
     /// How the hub stands with a cluster; none while it is too early to say.
     fn connection(&self, cluster: &Name, uid: &Uid) -> Option<Connection> {
-        let wall = |at: UnixMillis| Timestamp::from_millisecond(at - at.rem_euclid(1000)).ok();
+        let wall = |at: Time| Timestamp::from_millisecond(at - at.rem_euclid(1000)).ok();
         Some(match self.dispatcher.contact(cluster, uid) {
-            Contact::Live => Connection::Heard,
+            Contact::Heard => Connection::Heard,
             Contact::Removed { given_up } if self.is_quiet_for(cluster, REMOVED) => {
                 Connection::Removed { given_up: given_up.and_then(wall) }
             }

@@ -6,11 +6,13 @@ use switchyard_proto::v1::{AgentMessage, Observation, Observed, agent_message};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::super::limits::{self, AT_ONCE, MAX_WORKLOADS, Pace, Share, Turns};
 use super::super::newest::Newest;
+use super::super::observation_check;
+use super::super::session_limits::{self, AT_ONCE, Pace, Share, Turns};
 use super::{Control, SessionEvent, Sessions};
 use crate::cluster_channel::Port;
 use crate::cluster_channel::inbound::Accepted;
+use crate::limits::MAX_WORKLOADS;
 
 impl Sessions {
     /// Reads until the session ends. Waits for the dispatcher's task, and, to answer a ping, for the writing half, which
@@ -134,7 +136,7 @@ impl Sessions {
 
     /// Drops and cuts what cannot be taken as it is, and says so.
     fn check(&self, cluster: &str, observed: &mut Observed, log: &LogLimit) {
-        let limits::Checked { dropped, wrong, cut } = limits::check(observed);
+        let observation_check::Checked { dropped, wrong, cut } = observation_check::check(observed);
         self.registry.note_dropped(cluster, dropped);
         if (dropped > 0 || cut > 0)
             && let Some(left_out) = log.admit(Instant::now())
@@ -183,7 +185,7 @@ impl Sessions {
         loop {
             let rest = observations.split_off(observations.len().min(AT_ONCE));
             let inventory = if rest.is_empty() { inventory.take() } else { None };
-            let weight = share.take(limits::size(&observations)).await;
+            let weight = share.take(session_limits::size(&observations)).await;
             let cluster = cluster.to_owned();
             self.events
                 .send(SessionEvent::Observed {

@@ -3,13 +3,14 @@
 //! `docs/adr/0001-proof-of-copies.md` says why each cluster's key is derived from one of the hub.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt as _};
+use parking_lot::Mutex;
 use switchyard_agent::proof::{CopyKey, Look, Operators, RootKey};
 use switchyard_api::names;
 use switchyard_api::v1beta2::MultiKueueCluster;
@@ -17,9 +18,9 @@ use switchyard_platform::clock::Clock;
 use switchyard_platform::store::Store;
 use tokio::sync::Notify;
 
+use super::registry::Registry;
 use crate::audit::{Line, Operation, Outcome, Who};
 use switchyard_hub_pki::store;
-use crate::server::Registry;
 
 /// For so long operators trust what is on a cluster once they have said so.
 const TRUST_FOR: SignedDuration = SignedDuration::from_hours(1);
@@ -67,7 +68,7 @@ impl CopyKeys {
         let Some(said) = said.filter(|said| is_trusting(said, self.clock.now())) else {
             return false;
         };
-        let mut trusted = self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trusted = self.trusted.lock();
         if trusted.insert(cluster.to_owned(), said.clone()).as_ref() != Some(said) {
             let (object, why) = (format!("MultiKueueCluster/{cluster}"), said.clone());
             let operation = Operation::TrustCopies;
@@ -79,7 +80,7 @@ impl CopyKeys {
     /// Records the obstacle that keeps the key of a cluster from being in force.
     pub fn note(&self, cluster: &str, obstacle: &str) {
         let obstacle: String = obstacle.chars().take(MAX_TEXT).collect();
-        let mut obstacles = self.obstacles.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut obstacles = self.obstacles.lock();
         let news = obstacles.get(cluster) != Some(&obstacle);
         obstacles.insert(cluster.to_owned(), obstacle);
         drop(obstacles);
@@ -90,13 +91,13 @@ impl CopyKeys {
 
     /// The obstacle that was last recorded in this process.
     pub fn obstacle(&self, cluster: &str) -> Option<String> {
-        self.obstacles.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
+        self.obstacles.lock().get(cluster).cloned()
     }
 
     /// A cluster is gone.
     pub fn forget(&self, cluster: &str) {
-        self.obstacles.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
-        self.trusted.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
+        self.obstacles.lock().remove(cluster);
+        self.trusted.lock().remove(cluster);
     }
 
     /// Whether the key of a kubeconfig worker is in force.

@@ -1,11 +1,13 @@
 //! What clusters last reported, for their status and for those who count with it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use switchyard_dispatcher::{BreakerTrip, OrphanView};
+use parking_lot::{Mutex, MutexGuard};
 use switchyard_proto::v1 as proto;
 use tokio::sync::Notify;
+
+use crate::dispatch::{Open, OrphanView};
 
 /// What was last reported of each cluster, for its status.
 #[derive(Debug, Default)]
@@ -13,7 +15,7 @@ pub struct Reports {
     capacity: Mutex<BTreeMap<String, Arc<proto::Capacity>>>,
     /// The same of clusters that are away by now, and exist.
     last: Mutex<BTreeMap<String, Arc<proto::Capacity>>>,
-    breaker: Mutex<Option<BreakerTrip>>,
+    breaker: Mutex<Option<Open>>,
     orphans: Mutex<BTreeMap<String, Vec<OrphanView>>>,
     /// Rung when something of a cluster changed: capacity or session.
     pub bell: Notify,
@@ -31,7 +33,7 @@ impl Reports {
     }
 
     /// Why nothing is given up at present.
-    pub fn breaker(&self) -> Option<BreakerTrip> {
+    pub fn breaker(&self) -> Option<Open> {
         lock(&self.breaker).clone()
     }
 
@@ -46,7 +48,7 @@ impl Reports {
         lock(&self.orphans).remove(cluster);
     }
 
-    pub(super) fn set_orphans(&self, cluster: &str, orphans: Vec<OrphanView>) {
+    pub(crate) fn set_orphans(&self, cluster: &str, orphans: Vec<OrphanView>) {
         let mut known = lock(&self.orphans);
         if known.get(cluster) == Some(&orphans) {
             return;
@@ -57,24 +59,24 @@ impl Reports {
     }
 
     /// A term has ended.
-    pub(super) fn forget_all(&self) {
+    pub(crate) fn forget_all(&self) {
         lock(&self.last).clear();
         lock(&self.orphans).clear();
     }
 
-    pub(super) fn set_breaker(&self, open: Option<&BreakerTrip>) {
+    pub(crate) fn set_breaker(&self, open: Option<&Open>) {
         *lock(&self.breaker) = open.cloned();
         self.bell.notify_one();
     }
 
-    pub(super) fn set(&self, cluster: &str, capacity: proto::Capacity) {
+    pub(crate) fn set(&self, cluster: &str, capacity: proto::Capacity) {
         lock(&self.capacity).insert(cluster.to_owned(), Arc::new(capacity));
         self.bell.notify_one();
     }
 
     /// Its session has ended. What it reported is kept if its MultiKueueCluster is still there: that of one which was
     /// deleted must not come back.
-    pub(super) fn left(&self, cluster: &str, exists: bool) {
+    pub(crate) fn left(&self, cluster: &str, exists: bool) {
         let gone = lock(&self.capacity).remove(cluster);
         if let Some(gone) = gone.filter(|_| exists) {
             lock(&self.last).insert(cluster.to_owned(), gone);
@@ -85,7 +87,7 @@ impl Reports {
 
 // A panic while one is held would have been between two plain changes: what is there can be used.
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+    of.lock()
 }
 
 #[cfg(test)]
