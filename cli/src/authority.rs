@@ -122,7 +122,7 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
     let authority = if replace {
         store::replace(&secrets, now).await
     } else {
-        store::look(&secrets, false, now).await
+        store::load(&secrets, false, now).await
     };
     let authority = authority
         .with_context(|| format!("the hub's authority, in namespace {}", args.hub_namespace))?;

@@ -10,7 +10,7 @@ use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_api::validate::{SUBDOMAIN_MESSAGE, is_subdomain};
 use switchyard_hub_pki::store::{ADDRESS_KEY, CA_SECRET};
 use switchyard_hub_pki::token::{MAX_TTL_SECONDS, Token};
-use switchyard_hub_pki::{ca, store};
+use switchyard_hub_pki::{ca, token_store};
 
 use crate::Output;
 
@@ -110,7 +110,9 @@ pub async fn make(client: kube::Client, args: &Args) -> anyhow::Result<JoinToken
     }
     let now = Timestamp::now();
     let token = Token::from_random(&args.name, rand::random(), rand::random());
-    store::add(&secrets, &token, args.ttl.as_secs(), now).await.context("storing the token")?;
+    token_store::add(&secrets, &token, args.ttl.as_secs(), now)
+        .await
+        .context("storing the token")?;
     Ok(JoinToken {
         cluster: args.name.clone(),
         token: token.to_string(),

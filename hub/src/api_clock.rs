@@ -1,7 +1,7 @@
 //! Reads the clock of the hub's API server.
 //!
-//! The hub's own clock may be wrong, and another replica's in another way. Times that outlast a process, and are compared with
-//! times that API servers wrote, are taken from the API server.
+//! The clocks of hub replicas may be wrong in different ways. A time that outlives a process and is
+//! compared with times of API servers must come from the API server.
 
 use anyhow::Context as _;
 use http::header::DATE;
@@ -11,13 +11,13 @@ use jiff::fmt::rfc2822::DateTimeParser;
 use kube::Client;
 use kube::client::Body;
 
-/// A difference of this many seconds is worth a warning: certificates and Leases are judged by clocks.
+/// A difference of this many seconds is logged: certificates and Leases depend on clocks.
 const NOTABLE: i64 = 60;
 
-/// The API server's time, to the second; `own` if its answer has none, as some proxies take it off.
+/// The API server's time in whole seconds. `own` if the answer has none: some proxies remove it.
 ///
 /// # Errors
-/// When the API server does not answer.
+/// The API server does not answer.
 pub(crate) async fn now(client: &Client, own: impl Fn() -> Timestamp) -> anyhow::Result<Timestamp> {
     let request =
         Request::get("/version").body(Body::empty()).context("making a request for the time")?;
@@ -43,10 +43,13 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::as_go_writes_it(Some("Wed, 25 Nov 2026 13:20:44 GMT"), Some("2026-11-25T13:20:44Z"))]
+    #[case::go_format(Some("Wed, 25 Nov 2026 13:20:44 GMT"), Some("2026-11-25T13:20:44Z"))]
     #[case::not_a_date(Some("yesterday"), None)]
-    #[case::taken_off_by_a_proxy(None, None)]
-    fn date_header(#[case] header: Option<&'static str>, #[case] expected: Option<&str>) {
+    #[case::missing(None, None)]
+    fn date_header_is_parsed_or_ignored(
+        #[case] header: Option<&'static str>,
+        #[case] expected: Option<&str>,
+    ) {
         let headers =
             header.map(|value| (DATE, HeaderValue::from_static(value))).into_iter().collect();
         assert_eq!(date(&headers), expected.map(|at| at.parse().unwrap()));

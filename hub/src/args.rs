@@ -17,41 +17,42 @@ use switchyard_dispatcher::DispatcherSettings;
 use crate::hosted::PATH_PREFIX;
 use crate::options::{HubOptions, Options, dispatch_settings};
 
-/// The most that agents' certificates may last, in seconds: what the replacement of the authority reckons with.
+/// Longest lifetime of agents' certificates, in seconds. A CA rotation relies on it.
 const MAX_LIFE: u32 = 24 * 3600;
 
-/// What this process is.
+/// The role of this process.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Global quota, and jobs sent to worker clusters.
+    /// Enforces global quota and sends jobs to worker clusters.
     #[default]
     Hub,
-    /// Queues and quota of this one cluster.
+    /// Enforces quota in this cluster, where the jobs run.
     Single,
 }
 
-/// Queues jobs, enforces quota, and sends them to worker clusters (or runs them here, in mode "single").
+/// Queues jobs, enforces quota, and sends them to worker clusters (or runs them here, in mode
+/// "single").
 ///
 /// The cluster is the one of --kubeconfig, of the kubeconfig in KUBECONFIG, or the one it runs in.
 #[derive(Parser, Debug)]
 #[command(name = "switchyard-hub", version = switchyard_api::build::version())]
 pub struct Args {
-    /// What to be.
+    /// Hub of a fleet, or single cluster.
     #[arg(long, env = "SWITCHYARD_MODE", value_enum, default_value_t)]
     pub mode: Mode,
-    /// Our own namespace: Leases, certificates, tokens, and the Secrets with kubeconfigs of workers.
+    /// The hub's own namespace: Leases, certificates, tokens, and the Secrets with kubeconfigs of
+    /// workers.
     #[arg(long, env = "POD_NAMESPACE", default_value = "switchyard-system", value_parser = flags::parse_namespace)]
     pub namespace: String,
-    /// Which cluster is ours.
     #[command(flatten)]
     pub cluster: ClusterFlags,
-    /// Names this replica among the hub's replicas. Default: the host's name and which process it is there.
+    /// Name of this replica among the hub's replicas. Default: the host's name and an id of the
+    /// process.
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub replica: Option<String>,
-    /// The configuration.
     #[command(flatten)]
     pub config: ConfigFlags,
-    /// Where agents dial in.
+    /// The address on which agents connect.
     #[arg(
         long,
         env = "SWITCHYARD_AGENT_LISTEN",
@@ -59,17 +60,18 @@ pub struct Args {
         value_name = "ADDRESS"
     )]
     pub agent_listen: SocketAddr,
-    /// How agents reach that from their clusters: https://HOST[:PORT]. `switchyard cluster join-token` prints it.
+    /// The URL at which agents reach that address from their clusters: https://HOST[:PORT].
+    /// `switchyard cluster join-token` prints it.
     #[arg(long, env = "SWITCHYARD_ADVERTISE", value_name = "URL")]
     pub advertise: Option<String>,
-    /// How many seconds agents' certificates last; each is renewed at two thirds of that.
+    /// Lifetime of agents' certificates in seconds; agents renew at two thirds of it.
     #[arg(long, env = "SWITCHYARD_AGENT_CERTIFICATE_LIFE", default_value_t = MAX_LIFE, value_name = "SECONDS",
         value_parser = clap::value_parser!(u32).range(30..=i64::from(MAX_LIFE)))]
     pub agent_certificate_life: u32,
-    /// Where kubeconfigs of workers may lie that are named by path.
+    /// The directory for worker kubeconfigs that are named by path.
     #[arg(long, env = "SWITCHYARD_KUBECONFIG_DIR", default_value = PATH_PREFIX, value_name = "DIRECTORY")]
     pub kubeconfig_dir: PathBuf,
-    /// Serves /healthz, /livez, /readyz and /metrics; "none": not served.
+    /// Serves /healthz, /livez, /readyz and /metrics; "none" serves nothing.
     #[arg(
         long,
         env = "SWITCHYARD_HEALTH_LISTEN",
@@ -77,34 +79,29 @@ pub struct Args {
         value_name = "ADDRESS"
     )]
     pub health_listen: String,
-    /// When workloads of lost clusters are given up.
     #[command(flatten)]
     pub caution: CautionFlags,
-    /// The admission webhooks.
     #[command(flatten)]
     pub webhook: WebhookFlags,
-    /// Metrics and the visibility API.
     #[command(flatten)]
     pub serving: ServingFlags,
-    /// The recording.
     #[command(flatten)]
     pub recording: RecordingFlags,
-    /// The audit.
     #[command(flatten)]
     pub audit: AuditFlags,
-    /// What to log, such as "info,switchyard_hub=debug".
+    /// Filter of log lines, such as "info,switchyard_hub=debug".
     #[arg(long, env = "SWITCHYARD_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,
-    /// How log lines look.
+    /// The format of log lines.
     #[arg(long, env = "SWITCHYARD_LOG_FORMAT", value_enum, default_value_t, value_name = "FORMAT")]
     pub log_format: LogFormat,
 }
 
 impl Args {
-    /// Opens listeners, reads the configuration, and finds the cluster.
+    /// Opens listeners, reads the configuration, and connects to the cluster.
     ///
     /// # Errors
-    /// Names the flag, or the field of the file, and the mend.
+    /// Names the flag or the field of the file, and how to correct it.
     pub async fn options(self) -> anyhow::Result<Options> {
         let config = Arc::new(self.config.read()?);
         let advertise = self.advertise.as_deref().map(Advertised::parse).transpose()?;
@@ -121,7 +118,8 @@ impl Args {
                     hub.names = vec![advertised.host];
                     hub.advertise = Some(advertised.url);
                 }
-                hub.server.agent_life = Duration::from_secs(u64::from(self.agent_certificate_life));
+                hub.server.agent_certificate_life =
+                    Duration::from_secs(u64::from(self.agent_certificate_life));
                 hub.kubeconfig_dir.clone_from(&self.kubeconfig_dir);
                 hub.dispatch = Some(self.caution.apply(dispatch_settings(&config)));
                 Some(hub)
@@ -152,23 +150,24 @@ impl Args {
     }
 }
 
-/// How careful the hub is with what it has lost; see docs/guarantees.md.
+/// When the hub gives up workloads of lost clusters; see docs/guarantees.md.
 #[derive(clap::Args, Debug, Clone, PartialEq, Eq)]
 pub struct CautionFlags {
-    /// The circuit breaker opens when more than this share of the clusters is lost at about one time; 100: never.
+    /// Opens the circuit breaker when more than this share of the clusters is lost at about one
+    /// time; 100 disables it.
     #[arg(long, env = "SWITCHYARD_BREAKER_CLUSTERS", default_value_t = 34, value_name = "PERCENT",
         value_parser = clap::value_parser!(u32).range(1..=100))]
     pub breaker_clusters: u32,
-    /// The circuit breaker opens when more than this share of the running workloads, and at least 100, is lost at about
-    /// one time; 100: never.
+    /// Opens the circuit breaker when more than this share of the running workloads, and at least
+    /// 100, is lost at about one time; 100 disables it.
     #[arg(long, env = "SWITCHYARD_BREAKER_WORKLOADS", default_value_t = 67, value_name = "PERCENT",
         value_parser = clap::value_parser!(u32).range(1..=100))]
     pub breaker_workloads: u32,
-    /// Workloads given up in a minute.
+    /// Most workloads that are given up in a minute.
     #[arg(long, env = "SWITCHYARD_EVICTIONS_PER_MINUTE", default_value_t = 600, value_name = "NUMBER",
         value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub evictions_per_minute: u32,
-    /// After a start, nothing is given up for so many seconds.
+    /// After a start, nothing is given up for this many seconds.
     #[arg(long, env = "SWITCHYARD_RESTART_GRACE", default_value_t = 60, value_name = "SECONDS")]
     pub restart_grace: u32,
 }
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn without_flags_it_is_a_hub() {
+    fn default_flags_start_a_hub() {
         let args = parse(&[]).unwrap();
         assert_eq!((args.mode, args.namespace.as_str()), (Mode::Hub, "switchyard-system"));
         assert_eq!(parse(&["--mode", "single"]).unwrap().mode, Mode::Single);
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_advertised_is_a_place_to_dial() {
+    fn advertise_accepts_only_https_host_and_port() {
         for (text, host) in [
             ("https://hub.example:7443", "hub.example"),
             ("https://10.0.0.1", "10.0.0.1"),
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn webhooks_need_both_ends() {
+    fn webhook_flags_need_listener_and_address() {
         let webhook = |flags: &[&str]| {
             parse(flags).unwrap().webhook.options("ns").map_err(|error| error.to_string())
         };

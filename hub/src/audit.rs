@@ -1,4 +1,5 @@
-//! The audit stream: one structured line for each operation that an administrator or an agent asks of the hub.
+//! The audit stream: one structured log line for each operation that an administrator or agent asks
+//! for.
 //!
 //! All lines have the target [`TARGET`] and the same fields; docs/security.md lists them.
 
@@ -6,37 +7,37 @@ use std::net::SocketAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
-/// The target of each line, by which a log pipeline finds the stream.
-pub const TARGET: &str = switchyard_platform::telemetry::AUDIT_TARGET;
-/// Characters of a text of others that a line holds.
+/// The log target of the stream.
+pub const TARGET: &str = switchyard_controller::telemetry::AUDIT_TARGET;
+/// Characters kept of a text from outside.
 const MAX_TEXT: usize = 512;
 
-/// What was asked.
+/// An audited operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Run a workload on another cluster.
+pub enum AuditOperation {
+    /// Move a workload to another cluster.
     Move,
-    /// Take a copy from before the hub's memory for a workload's own.
+    /// Adopt a copy from before the hub lost its store.
     Adopt,
-    /// Send nothing new to a cluster.
+    /// Dispatch nothing new to a cluster.
     Cordon,
-    /// Also take away what runs there.
+    /// Cordon, and move away what runs there.
     Drain,
-    /// Neither any longer.
+    /// End a cordon or drain.
     Uncordon,
-    /// Give up what runs on a cluster that will not come back.
+    /// Give up the jobs of a cluster that will not come back.
     DeclareLost,
     /// Give up what the circuit breaker holds.
     ReleaseBreaker,
-    /// Give an agent its first certificate.
+    /// Issue an agent's first certificate.
     Enrol,
-    /// A step of the replacement of the hub's certificate authority.
+    /// Take a step of a CA rotation.
     ReplaceAuthority,
-    /// Take all that has the hub's marks on a cluster for the hub's.
+    /// Accept all marked objects on a cluster as this hub's copies.
     TrustCopies,
 }
 
-impl Operation {
+impl AuditOperation {
     /// The value of the field `operation`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -54,20 +55,19 @@ impl Operation {
     }
 }
 
-/// Who asked, by what is known.
+/// The caller, as far as the hub knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
-    /// A caller that holds a good token of this cluster.
+pub enum Actor {
+    /// A caller with a good join token of this cluster.
     Enrolled(String, Option<SocketAddr>),
-    /// A caller that names this cluster, or none, and has shown nothing.
+    /// A caller that claims to be this cluster, without proof. The name may be empty.
     Claimed(String, Option<SocketAddr>),
-    /// The field manager that wrote the field. Every writer chooses its own name.
+    /// The field manager that wrote the field. Each client chooses its own name.
     FieldManager(String),
-    /// Nothing names the writer.
     Unknown,
 }
 
-impl Who {
+impl Actor {
     /// The values of the fields `who`, `address` and `known_by`.
     fn fields(&self) -> (&str, String, &'static str) {
         let text =
@@ -81,20 +81,19 @@ impl Who {
     }
 }
 
-/// What became of it.
+/// The hub's answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AuditOutcome {
     /// The hub acts on it.
     Accepted,
-    /// The hub refused it.
     Refused,
-    /// It asks for what is not there any more, such as an attempt that is over.
+    /// The request is out of date, such as a move of an attempt that is over.
     NoEffect,
-    /// The hub could not do it now; the caller may try again.
+    /// The hub could not do it now. The caller may try again.
     Failed,
 }
 
-impl Outcome {
+impl AuditOutcome {
     const fn name(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -105,26 +104,22 @@ impl Outcome {
     }
 }
 
-/// One line.
+/// One line of the audit stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
-    /// What was asked.
-    pub operation: Operation,
-    /// Who asked.
-    pub who: Who,
-    /// The object that it is about: KIND/NAME, or KIND/NAMESPACE/NAME.
+pub struct AuditRecord {
+    pub operation: AuditOperation,
+    pub who: Actor,
+    /// The object: KIND/NAME, or KIND/NAMESPACE/NAME.
     pub object: String,
     /// The request in the caller's words, or why it was refused.
     pub why: String,
-    /// What became of it.
-    pub result: Outcome,
+    pub result: AuditOutcome,
 }
 
-impl Line {
-    /// Writes it.
+impl AuditRecord {
     pub fn write(&self) {
         let (who, address, known_by) = self.who.fields();
-        // As values, not as text: whatever they contain stays on this line.
+        // Logged as values, so that texts from outside cannot break the line.
         tracing::info!(
             target: TARGET,
             operation = self.operation.name(),
@@ -139,20 +134,20 @@ impl Line {
     }
 }
 
-/// The beginning of a text of others.
+/// Truncates a text from outside.
 fn bounded(text: &str) -> &str {
     text.char_indices().nth(MAX_TEXT).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
-/// Who wrote a field last. `path` is as `fieldsV1` has it, such as `f:metadata`, `f:annotations`, `f:NAME`.
-pub fn writer(entries: &[ManagedFieldsEntry], path: &[&str]) -> Who {
+/// The last writer of a field. `path` is as in `fieldsV1`: `f:metadata`, `f:annotations`, `f:NAME`.
+pub fn writer(entries: &[ManagedFieldsEntry], path: &[&str]) -> Actor {
     let owns = |entry: &&ManagedFieldsEntry| {
         let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
         path.iter().try_fold(fields, |value, key| value?.get(key).map(Some)).flatten().is_some()
     };
     let latest =
         entries.iter().filter(owns).max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
-    latest.and_then(|entry| entry.manager.clone()).map_or(Who::Unknown, Who::FieldManager)
+    latest.and_then(|entry| entry.manager.clone()).map_or(Actor::Unknown, Actor::FieldManager)
 }
 
 #[cfg(test)]
@@ -178,7 +173,7 @@ mod tests {
         }
     }
 
-    fn written(line: &Line) -> Vec<Value> {
+    fn written(line: &AuditRecord) -> Vec<Value> {
         let log = Written::default();
         let to = log.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -191,18 +186,22 @@ mod tests {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    fn line(who: Who, why: &str, result: Outcome) -> Line {
+    fn line(who: Actor, why: &str, result: AuditOutcome) -> AuditRecord {
         let (object, why) = ("MultiKueueCluster/east".to_owned(), why.to_owned());
-        Line { operation: Operation::Enrol, who, object, why, result }
+        AuditRecord { operation: AuditOperation::Enrol, who, object, why, result }
     }
 
     #[test]
-    fn audit_line_has_all_fields_whatever_is_known() {
+    fn audit_record_always_has_all_fields() {
         let address: SocketAddr = "192.0.2.1:4711".parse().unwrap();
         for (case, line, who, at, known_by, result) in [
             (
                 "an agent with a token",
-                line(Who::Enrolled("east".into(), Some(address)), "token 0123", Outcome::Accepted),
+                line(
+                    Actor::Enrolled("east".into(), Some(address)),
+                    "token 0123",
+                    AuditOutcome::Accepted,
+                ),
                 "east",
                 "192.0.2.1:4711",
                 "token",
@@ -211,9 +210,9 @@ mod tests {
             (
                 "a stranger",
                 line(
-                    Who::Claimed("ea\nst".into(), Some(address)),
+                    Actor::Claimed("ea\nst".into(), Some(address)),
                     "token is unknown",
-                    Outcome::Refused,
+                    AuditOutcome::Refused,
                 ),
                 "ea\nst",
                 "192.0.2.1:4711",
@@ -222,13 +221,20 @@ mod tests {
             ),
             (
                 "a field manager",
-                line(Who::FieldManager("kubectl-annotate".into()), "a", Outcome::NoEffect),
+                line(Actor::FieldManager("kubectl-annotate".into()), "a", AuditOutcome::NoEffect),
                 "kubectl-annotate",
                 "",
                 "field-manager",
                 "no-effect",
             ),
-            ("nothing", line(Who::Unknown, "a", Outcome::Failed), "", "", "nothing", "failed"),
+            (
+                "nothing",
+                line(Actor::Unknown, "a", AuditOutcome::Failed),
+                "",
+                "",
+                "nothing",
+                "failed",
+            ),
         ] {
             let all = written(&line);
             assert_eq!(all.len(), 1, "{case}: {all:?}");
@@ -249,9 +255,12 @@ mod tests {
     }
 
     #[test]
-    fn audit_line_bounds_texts_of_others() {
-        let long =
-            line(Who::FieldManager("é".repeat(2_000)), &"x".repeat(2_000), Outcome::Accepted);
+    fn audit_record_truncates_outside_texts() {
+        let long = line(
+            Actor::FieldManager("é".repeat(2_000)),
+            &"x".repeat(2_000),
+            AuditOutcome::Accepted,
+        );
         let found = &written(&long)[0];
         assert_eq!(found["who"].as_str().unwrap().chars().count(), MAX_TEXT);
         assert_eq!(found["why"].as_str().unwrap().len(), MAX_TEXT);
@@ -272,10 +281,10 @@ mod tests {
         let late = || entry("robot", "2026-11-21T11:00:00Z", annotated("switchyard.dev/move"));
         let other = || entry("editor", "2026-11-21T12:00:00Z", annotated("team"));
         let status = || entry("hub", "2026-11-21T12:00:00Z", json!({"f:status": {}}));
-        let named = |name: &str| Who::FieldManager(name.to_owned());
+        let named = |name: &str| Actor::FieldManager(name.to_owned());
         for (case, entries, expected) in [
-            ("nobody", vec![], Who::Unknown),
-            ("others alone", vec![other(), status()], Who::Unknown),
+            ("nobody", vec![], Actor::Unknown),
+            ("others alone", vec![other(), status()], Actor::Unknown),
             ("one among others", vec![other(), early(), status()], named("kubectl-annotate")),
             ("two, of which the later one counts", vec![late(), early()], named("robot")),
         ] {

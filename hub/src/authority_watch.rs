@@ -1,4 +1,4 @@
-//! Follows the authority in its Secret: takes up what changed, and takes the steps of a replacement when they are due.
+//! Follows the CA in its Secret: uses a changed CA, and takes the steps of a CA rotation when due.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,25 +6,25 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use switchyard_controller::Context;
+use switchyard_hub_pki::{Authority, store};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::{self, Line, Operation, Outcome, Who};
-use switchyard_hub_pki::{Authority, store};
+use crate::audit::{self, Actor, AuditOperation, AuditOutcome, AuditRecord};
 
-/// How often it is read. Each step of a replacement lasts hours longer than any certificate.
+/// How often the Secret is read. Each step of a rotation lasts hours longer than any certificate.
 const LOOK: Duration = Duration::from_secs(30);
-/// An answer of the API server takes no longer.
+/// Deadline of one API call.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// Who wrote the authority last.
-async fn writer(secrets: &Api<Secret>) -> Who {
+/// The last writer of the CA.
+async fn writer(secrets: &Api<Secret>) -> Actor {
     let found = tokio::time::timeout(ANSWER, secrets.get_metadata(store::CA_SECRET)).await;
     let entries = found.ok().and_then(Result::ok).and_then(|found| found.metadata.managed_fields);
     audit::writer(&entries.unwrap_or_default(), &["f:data"])
 }
 
-/// Runs until `stop`. Every replica follows; only one that leads takes steps.
+/// Runs until `stop`. Every replica follows the Secret; only the leader takes steps.
 pub(crate) async fn follow(
     secrets: Api<Secret>,
     current: watch::Sender<Arc<Authority>>,
@@ -36,10 +36,10 @@ pub(crate) async fn follow(
             () = stop.cancelled() => return,
             () = tokio::time::sleep(LOOK) => {}
         }
-        match tokio::time::timeout(ANSWER, store::look(&secrets, ctx.leading(), ctx.clock.now()))
+        match tokio::time::timeout(ANSWER, store::load(&secrets, ctx.leading(), ctx.clock.now()))
             .await
         {
-            Ok(Ok(authority)) if !authority.same(&current.borrow()) => {
+            Ok(Ok(authority)) if !authority.is_same(&current.borrow()) => {
                 let trusted = authority.trusted().len();
                 tracing::warn!(
                     ca_sha256 = authority.signer().pin(),
@@ -51,17 +51,17 @@ pub(crate) async fn follow(
                     .next_step()
                     .map_or("the last step".to_owned(), |at| format!("next step at {at}"));
                 current.send_replace(Arc::new(authority));
-                Line {
-                    operation: Operation::ReplaceAuthority,
+                AuditRecord {
+                    operation: AuditOperation::ReplaceAuthority,
                     who: writer(&secrets).await,
                     object: format!("Secret/{}/{}", ctx.namespace, store::CA_SECRET),
                     why,
-                    result: Outcome::Accepted,
+                    result: AuditOutcome::Accepted,
                 }
                 .write();
             }
             Ok(Ok(_)) => {}
-            // What is known goes on: agents' trust hangs on it.
+            // Keep the known CA: agents' trust depends on it.
             Ok(Err(error)) => {
                 tracing::warn!(error = format!("{error:#}"), "the hub's authority was not read")
             }

@@ -1,48 +1,47 @@
-//! What clusters last reported, for their status and for those who count with it.
+//! The last reports of clusters, for their status, metrics and quota.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
+use switchyard_dispatcher::{BreakerTrip, OrphanView};
 use switchyard_proto::v1 as proto;
 use tokio::sync::Notify;
 
-use crate::dispatch::{Open, OrphanView};
-
-/// What was last reported of each cluster, for its status.
+/// The last reports of each cluster, and the state of the circuit breaker.
 #[derive(Debug, Default)]
-pub struct Reports {
+pub struct ClusterReports {
     capacity: Mutex<BTreeMap<String, Arc<proto::Capacity>>>,
-    /// The same of clusters that are away by now, and exist.
+    /// Last capacity of clusters that exist and have no session.
     last: Mutex<BTreeMap<String, Arc<proto::Capacity>>>,
-    breaker: Mutex<Option<Open>>,
+    breaker: Mutex<Option<BreakerTrip>>,
     orphans: Mutex<BTreeMap<String, Vec<OrphanView>>>,
-    /// Rung when something of a cluster changed: capacity or session.
-    pub bell: Notify,
+    /// Notified when a cluster's capacity, session or orphans change, and with the circuit breaker.
+    pub changed: Notify,
 }
 
-impl Reports {
-    /// The last report of a cluster.
+impl ClusterReports {
+    /// The capacity of a connected cluster.
     pub fn capacity(&self, cluster: &str) -> Option<Arc<proto::Capacity>> {
         lock(&self.capacity).get(cluster).cloned()
     }
 
-    /// The last report of a cluster that was connected in this term and is away.
+    /// The last capacity of a cluster that was connected in this term and is not now.
     pub fn last_capacity(&self, cluster: &str) -> Option<Arc<proto::Capacity>> {
         lock(&self.last).get(cluster).cloned()
     }
 
-    /// Why nothing is given up at present.
-    pub fn breaker(&self) -> Option<Open> {
+    /// Why the circuit breaker is open. None if it is closed.
+    pub fn breaker(&self) -> Option<BreakerTrip> {
         lock(&self.breaker).clone()
     }
 
-    /// Workloads on a cluster that the hub does not know, as the cluster last told; none if it has not told in this term.
+    /// The orphans of a cluster. None if the cluster sent no inventory in this term.
     pub fn orphans(&self, cluster: &str) -> Option<Vec<OrphanView>> {
         lock(&self.orphans).get(cluster).cloned()
     }
 
-    /// A cluster is gone: its MultiKueueCluster was deleted.
+    /// Forgets a deleted MultiKueueCluster.
     pub fn forget(&self, cluster: &str) {
         lock(&self.last).remove(cluster);
         lock(&self.orphans).remove(cluster);
@@ -55,37 +54,35 @@ impl Reports {
         }
         known.insert(cluster.to_owned(), orphans);
         drop(known);
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 
-    /// A term has ended.
+    /// Forgets all clusters at the end of a term.
     pub(crate) fn forget_all(&self) {
         lock(&self.last).clear();
         lock(&self.orphans).clear();
     }
 
-    pub(crate) fn set_breaker(&self, open: Option<&Open>) {
+    pub(crate) fn set_breaker(&self, open: Option<&BreakerTrip>) {
         *lock(&self.breaker) = open.cloned();
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 
     pub(crate) fn set(&self, cluster: &str, capacity: proto::Capacity) {
         lock(&self.capacity).insert(cluster.to_owned(), Arc::new(capacity));
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 
-    /// Its session has ended. What it reported is kept if its MultiKueueCluster is still there: that of one which was
-    /// deleted must not come back.
+    /// A session has ended. Keeps its capacity report if the MultiKueueCluster still exists.
     pub(crate) fn left(&self, cluster: &str, exists: bool) {
         let gone = lock(&self.capacity).remove(cluster);
         if let Some(gone) = gone.filter(|_| exists) {
             lock(&self.last).insert(cluster.to_owned(), gone);
         }
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 }
 
-// A panic while one is held would have been between two plain changes: what is there can be used.
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock()
 }
@@ -95,8 +92,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_cluster_last_reported_is_kept_as_long_as_it_exists() {
-        type Story = fn(&Reports);
+    fn last_capacity_is_kept_while_the_cluster_exists() {
+        type Story = fn(&ClusterReports);
         let cases: [(&str, Story, bool); 5] = [
             ("its session ends", |reports| reports.left("west", true), true),
             (
@@ -134,7 +131,7 @@ mod tests {
             ),
         ];
         for (case, story, kept) in cases {
-            let reports = Reports::default();
+            let reports = ClusterReports::default();
             reports.set("west", proto::Capacity::default());
             story(&reports);
             assert_eq!(

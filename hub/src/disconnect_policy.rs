@@ -1,36 +1,38 @@
-//! What the loss of a cluster means, as people wrote it: on the Workload, its ClusterQueue, and the MultiKueueCluster. Pure,
-//! given what the stores hold. Which of them counts is the dispatcher's business.
+//! Reads `onDisconnect` of Workloads, ClusterQueues and MultiKueueClusters. Pure. The dispatcher
+//! decides which of them applies.
 
 use kube::ResourceExt as _;
 use switchyard_api::names;
 use switchyard_api::v1beta2::{
     ClusterQueue, DisconnectPolicy, MultiKueueCluster, OnDisconnect, Workload,
 };
+use switchyard_dispatcher::LossPolicy;
 
-use crate::dispatch::Loss;
-
-/// How long a cluster is away before jobs under `Duplicate` go elsewhere, where nothing is said. Milliseconds.
+/// Default wait of the policy `Duplicate`, in milliseconds.
 const DUPLICATE_AFTER: i64 = 60_000;
 
-/// An agent keeps what runs, unless told otherwise; a kubeconfig worker is given up after a while, as Kueue does.
-pub(crate) fn of_cluster(cluster: &MultiKueueCluster) -> Loss {
+/// The policy of a MultiKueueCluster. By default an agent's cluster is `Hold`. A kubeconfig worker
+/// is given up after `multiKueue.workerLostTimeout`, as in Kueue.
+pub(crate) fn of_cluster(cluster: &MultiKueueCluster) -> LossPolicy {
     let agent = cluster.spec.cluster_source.agent.is_some();
     match cluster.spec.on_disconnect.as_ref().map(loss) {
         None => {
             if agent {
-                Loss::Hold
+                LossPolicy::Hold
             } else {
-                Loss::GiveUp
+                LossPolicy::GiveUp
             }
         }
-        // The API refuses a fence where there is no agent: should one come through, nothing stops the jobs.
-        Some(Loss::Fence { .. }) if !agent => Loss::Hold,
+        // The API rejects a fence without an agent. If one exists all the same, nothing would stop
+        // the jobs.
+        Some(LossPolicy::Fence { .. }) if !agent => LossPolicy::Hold,
         Some(loss) => loss,
     }
 }
 
-/// The workload's own word, or else its queue's. What cannot be read is as if it were not there.
-pub(crate) fn of_workload(workload: &Workload, queue: Option<&ClusterQueue>) -> Option<Loss> {
+/// The policy of the Workload's annotation, or else of its ClusterQueue. An unreadable annotation
+/// is ignored.
+pub(crate) fn of_workload(workload: &Workload, queue: Option<&ClusterQueue>) -> Option<LossPolicy> {
     let own = workload
         .annotations()
         .get(names::ON_DISCONNECT)
@@ -38,12 +40,14 @@ pub(crate) fn of_workload(workload: &Workload, queue: Option<&ClusterQueue>) -> 
     own.as_ref().or_else(|| queue?.spec.on_disconnect.as_ref()).map(loss)
 }
 
-fn loss(rule: &OnDisconnect) -> Loss {
+fn loss(rule: &OnDisconnect) -> LossPolicy {
     let after = rule.wait().map(|after| i64::try_from(after.as_millis()).unwrap_or(i64::MAX));
     match rule.policy {
-        DisconnectPolicy::Hold => Loss::Hold,
-        DisconnectPolicy::Fence => Loss::Fence { after: after.unwrap_or(0) },
-        DisconnectPolicy::Duplicate => Loss::Duplicate { after: after.unwrap_or(DUPLICATE_AFTER) },
+        DisconnectPolicy::Hold => LossPolicy::Hold,
+        DisconnectPolicy::Fence => LossPolicy::Fence { after: after.unwrap_or(0) },
+        DisconnectPolicy::Duplicate => {
+            LossPolicy::Duplicate { after: after.unwrap_or(DUPLICATE_AFTER) }
+        }
     }
 }
 
@@ -55,11 +59,15 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::nobody_says_anything(json!({}), Value::Null, None)]
-    #[case::its_queue_does(json!({}), json!({"policy": "Duplicate"}), Some(Loss::Duplicate { after: 60_000 }))]
-    #[case::its_own_word_goes_before(json!({"switchyard.dev/on-disconnect": "Fence/5s"}), json!({"policy": "Duplicate"}), Some(Loss::Fence { after: 5_000 }))]
-    #[case::what_cannot_be_read_is_not_there(json!({"switchyard.dev/on-disconnect": "fence"}), json!({"policy": "Hold"}), Some(Loss::Hold))]
-    fn of_workloads(#[case] annotations: Value, #[case] queue: Value, #[case] want: Option<Loss>) {
+    #[case::no_policy(json!({}), Value::Null, None)]
+    #[case::queue_policy(json!({}), json!({"policy": "Duplicate"}), Some(LossPolicy::Duplicate { after: 60_000 }))]
+    #[case::own_policy_goes_first(json!({"switchyard.dev/on-disconnect": "Fence/5s"}), json!({"policy": "Duplicate"}), Some(LossPolicy::Fence { after: 5_000 }))]
+    #[case::unreadable_is_ignored(json!({"switchyard.dev/on-disconnect": "fence"}), json!({"policy": "Hold"}), Some(LossPolicy::Hold))]
+    fn workload_policy_overrides_its_queue(
+        #[case] annotations: Value,
+        #[case] queue: Value,
+        #[case] want: Option<LossPolicy>,
+    ) {
         let workload = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
             "metadata": {"name": "w", "annotations": annotations}, "spec": {"podSets": []},
@@ -74,12 +82,16 @@ mod tests {
     }
 
     #[rstest]
-    #[case::an_agent(json!({"agent": {}}), Value::Null, Loss::Hold)]
-    #[case::a_fenced_agent(json!({"agent": {}}), json!({"policy": "Fence"}), Loss::Fence { after: 0 })]
-    #[case::a_kubeconfig(json!({"kubeConfig": {"location": "s"}}), Value::Null, Loss::GiveUp)]
-    #[case::a_kubeconfig_has_no_fence(json!({"kubeConfig": {"location": "s"}}), json!({"policy": "Fence"}), Loss::Hold)]
-    #[case::it_may_run_twice(json!({"kubeConfig": {"location": "s"}}), json!({"policy": "Duplicate", "after": "5s"}), Loss::Duplicate { after: 5_000 })]
-    fn of_clusters(#[case] source: Value, #[case] rule: Value, #[case] want: Loss) {
+    #[case::an_agent(json!({"agent": {}}), Value::Null, LossPolicy::Hold)]
+    #[case::a_fenced_agent(json!({"agent": {}}), json!({"policy": "Fence"}), LossPolicy::Fence { after: 0 })]
+    #[case::a_kubeconfig(json!({"kubeConfig": {"location": "s"}}), Value::Null, LossPolicy::GiveUp)]
+    #[case::kubeconfig_without_fence(json!({"kubeConfig": {"location": "s"}}), json!({"policy": "Fence"}), LossPolicy::Hold)]
+    #[case::duplicate(json!({"kubeConfig": {"location": "s"}}), json!({"policy": "Duplicate", "after": "5s"}), LossPolicy::Duplicate { after: 5_000 })]
+    fn cluster_policy_depends_on_its_source(
+        #[case] source: Value,
+        #[case] rule: Value,
+        #[case] want: LossPolicy,
+    ) {
         let cluster = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": "c"},
             "spec": {"clusterSource": source, "onDisconnect": rule},

@@ -1,7 +1,8 @@
-//! The hub: global quota, the dispatcher, and the sessions with the worker clusters.
+//! The hub: global quota, the dispatcher, and sessions with worker clusters.
 //!
-//! [`run`] takes its listeners, client, clock and shutdown from the caller. Around the pure dispatcher ([`dispatch`])
-//! stands one task ([`dispatcher_task`]); agents come in through [`server`], or run in this process ([`hosted`]).
+//! [`run`] takes listeners, client, clock and shutdown from its caller. One task
+//! ([`dispatcher_task`]) owns the pure dispatcher. Agents dial in through [`server`] or run in this
+//! process ([`hosted`]).
 
 mod api_clock;
 mod api_objects;
@@ -11,7 +12,6 @@ mod authority_watch;
 pub mod cluster_channel;
 mod cluster_reports;
 mod disconnect_policy;
-pub mod dispatch;
 pub mod dispatcher_task;
 pub mod hosted;
 pub mod limits;

@@ -1,7 +1,7 @@
 //! Bounds that several parts of the hub share.
 
-/// The largest message of an agent, in bytes. Agents begin a new one after 1 MiB, and a single job's status and
-/// Workload's status, which an API server keeps to 1.5 MiB each, go into one.
+/// Largest message from an agent, in bytes. Agents start a new one after 1 MiB. One job's status
+/// and its Workload's status go into one message, and an API server keeps each below 1.5 MiB.
 pub(crate) const MAX_AGENT_MESSAGE: usize = 4 * 1024 * 1024;
-/// The most workloads that one cluster may speak of in a session.
-pub const MAX_WORKLOADS: usize = 200_000;
+/// Most workloads that one cluster may report in a session.
+pub use switchyard_dispatcher::MAX_WORKLOADS;

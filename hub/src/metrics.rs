@@ -1,5 +1,5 @@
-//! What `/metrics` shows of dispatching: Kueue's counters under Kueue's names, what was taken from clusters, and how
-//! the clusters are.
+//! Dispatching in `/metrics`: Kueue's counters under Kueue's names, attempts taken back, and the
+//! state of clusters.
 
 mod clusters;
 mod troubles;
@@ -15,7 +15,7 @@ use switchyard_controller::metrics::Metrics;
 use troubles::TroubleGauge;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
+struct DispatchLabels {
     cluster_queue: String,
     cluster: String,
     replica_role: &'static str,
@@ -30,20 +30,19 @@ struct EvictedLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LeftLabels {
+struct TakenBackLabels {
     cluster: String,
     reason: &'static str,
 }
 
-/// The hub's own metrics.
 #[derive(Debug)]
 pub struct HubMetrics {
-    /// The controller's, which know our role.
+    /// The controller's metrics, which know this replica's role.
     shown: Arc<Metrics>,
-    dispatched: Family<Labels, Counter>,
-    admitted: Family<Labels, Counter>,
+    dispatched: Family<DispatchLabels, Counter>,
+    admitted: Family<DispatchLabels, Counter>,
     evicted: Family<EvictedLabels, Counter>,
-    taken_back: Family<LeftLabels, Counter>,
+    taken_back: Family<TakenBackLabels, Counter>,
     /// Workloads with trouble on their cluster.
     pub(crate) troubles: TroubleGauge,
     /// Clusters with a session.
@@ -51,7 +50,7 @@ pub struct HubMetrics {
 }
 
 impl HubMetrics {
-    /// Shown among the controller's from now on.
+    /// Registers the metrics with the controller's.
     pub fn register(shown: &Arc<Metrics>) -> Arc<Self> {
         let (dispatched, admitted, evicted, taken_back, sessions, troubles) = Default::default();
         let metrics = Arc::new(Self {
@@ -109,9 +108,10 @@ impl HubMetrics {
         self.admitted.get_or_create(&self.labels(cluster_queue, cluster)).inc();
     }
 
-    /// A worker cluster evicted a workload, for this of Kueue's reasons.
+    /// A worker cluster evicted a workload, for one of Kueue's reasons.
     pub fn evicted(&self, cluster_queue: &str, cluster: &str, reason: &'static str) {
-        let Labels { cluster_queue, cluster, replica_role } = self.labels(cluster_queue, cluster);
+        let DispatchLabels { cluster_queue, cluster, replica_role } =
+            self.labels(cluster_queue, cluster);
         self.evicted
             .get_or_create(&EvictedLabels { cluster_queue, cluster, reason, replica_role })
             .inc();
@@ -119,12 +119,14 @@ impl HubMetrics {
 
     /// An attempt was taken from a cluster.
     pub fn taken_back(&self, cluster: &str, reason: &'static str) {
-        self.taken_back.get_or_create(&LeftLabels { cluster: cluster.to_owned(), reason }).inc();
+        self.taken_back
+            .get_or_create(&TakenBackLabels { cluster: cluster.to_owned(), reason })
+            .inc();
     }
 
-    fn labels(&self, cluster_queue: &str, cluster: &str) -> Labels {
+    fn labels(&self, cluster_queue: &str, cluster: &str) -> DispatchLabels {
         let replica_role = self.shown.role().as_str();
-        Labels {
+        DispatchLabels {
             cluster_queue: cluster_queue.to_owned(),
             cluster: cluster.to_owned(),
             replica_role,
@@ -139,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_have_kueues_names() {
+    fn hub_counters_have_kueues_names() {
         let shown = Arc::new(Metrics::default());
         shown.set_role(ReplicaRole::Leader);
         let metrics = HubMetrics::register(&shown);

@@ -1,64 +1,61 @@
-//! What a caller gives to run a hub, and what the configuration file says of dispatching.
+//! Options of a hub, and the dispatcher's settings from the configuration file.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
 
-use switchyard_api::config::{Configuration, MultiKueue};
 use switchyard_api::names;
+use switchyard_config::{Configuration, MultiKueue};
+use switchyard_dispatcher::{DispatchMode, DispatcherSettings};
 
-use crate::dispatch::{Mode, Settings};
 use crate::hosted::PATH_PREFIX;
 use crate::server;
 
-/// The round of Kueue's incremental dispatcher, in milliseconds.
+/// Time between two steps of Kueue's incremental dispatcher, in milliseconds.
 const ROUND: i64 = 5 * 60_000;
-/// For so long no other worker may preempt for a workload, as in Kueue. Milliseconds.
+/// How long no other worker may preempt for a workload, in milliseconds. As in Kueue.
 const PREEMPTION_TIMEOUT: i64 = 5 * 60_000;
 
-/// What a caller gives to run a hub.
+/// Options of a hub or a single cluster.
 pub struct Options {
-    /// The admission controller: of the hub, or of the single cluster.
     pub controller: switchyard_controller::Options,
-    /// The rest of a hub; none runs a single cluster.
+    /// None runs a single cluster.
     pub hub: Option<HubOptions>,
 }
 
-/// What a hub needs besides its controller.
+/// Options of a hub besides its controller's.
 pub struct HubOptions {
-    /// Where agents dial in.
+    /// The listener for agents.
     pub listener: TcpListener,
-    /// How agents reach that, for people: https://HOST[:PORT].
+    /// The URL at which agents reach the listener: https://HOST[:PORT].
     pub advertise: Option<String>,
-    /// Names and addresses in the listener's certificate, besides the one that agents ask for.
+    /// Names and addresses in the listener's certificate, besides the one that agents verify.
     pub names: Vec<String>,
-    /// Deadlines and bounds.
-    pub server: server::Settings,
-    /// Where kubeconfigs by path may lie.
+    pub server: server::ServerSettings,
+    /// The directory for kubeconfigs that are named by path.
     pub kubeconfig_dir: PathBuf,
-    /// The dispatcher's settings; none takes them from the configuration.
-    pub dispatch: Option<Settings>,
+    /// None takes them from the configuration.
+    pub dispatch: Option<DispatcherSettings>,
 }
 
 impl HubOptions {
-    /// A hub that agents reach at this listener.
     pub fn new(listener: TcpListener) -> Self {
         Self {
             listener,
             advertise: None,
             names: Vec::new(),
-            server: server::Settings::default(),
+            server: server::ServerSettings::default(),
             kubeconfig_dir: PATH_PREFIX.into(),
             dispatch: None,
         }
     }
 }
 
-/// What the configuration says of dispatching.
-pub fn dispatch_settings(config: &Configuration) -> Settings {
+/// The dispatcher's settings from the configuration.
+pub fn dispatch_settings(config: &Configuration) -> DispatcherSettings {
     let multi_kueue = &config.multi_kueue;
     let mode = match multi_kueue.dispatcher_name.as_str() {
-        names::DISPATCHER_BEST_FIT => Mode::BestFit,
-        names::DISPATCHER_ALL_AT_ONCE => Mode::AllAtOnce,
+        names::DISPATCHER_BEST_FIT => DispatchMode::BestFit,
+        names::DISPATCHER_ALL_AT_ONCE => DispatchMode::AllAtOnce,
         names::DISPATCHER_INCREMENTAL => {
             let configured = config.enabled("MultiKueueIncrementalDispatcherConfig");
             let step = if configured {
@@ -66,25 +63,25 @@ pub fn dispatch_settings(config: &Configuration) -> Settings {
             } else {
                 MultiKueue::default().step_size()
             };
-            Mode::Incremental { step, round: ROUND }
+            DispatchMode::Incremental { step, round: ROUND }
         }
-        _ => Mode::External,
+        _ => DispatchMode::External,
     };
     let timeout =
         i64::try_from(multi_kueue.worker_lost_timeout.std().as_millis()).unwrap_or(i64::MAX);
     let gated = mode.keeps_copies() && config.enabled("MultiKueueOrchestratedPreemption");
     let preemption_timeout = gated.then_some(PREEMPTION_TIMEOUT);
     let by_name = !config.enabled("MultiKueueIncrementalDispatcherRespectConfigOrder");
-    let mut settings = Settings {
+    let mut settings = DispatcherSettings {
         mode,
         worker_lost_timeout: timeout,
         preemption_timeout,
-        by_name,
-        ..Settings::default()
+        nominate_by_name: by_name,
+        ..DispatcherSettings::default()
     };
     if multi_kueue.gc_interval.std().is_zero() {
-        // No garbage collection: what is unknown is reported, and stays.
-        settings.orphan_after = i64::MAX;
+        // Garbage collection is off: orphans are reported and stay.
+        settings.orphan_grace = i64::MAX;
     }
     settings
 }
@@ -94,32 +91,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dispatchers_are_known_by_kueues_names() {
+    fn dispatcher_modes_have_kueues_names() {
         let mode = |name: &str| {
             let mut config = Configuration::default();
             config.multi_kueue.dispatcher_name = name.to_owned();
             dispatch_settings(&config).mode
         };
-        assert_eq!(dispatch_settings(&Configuration::default()).mode, Mode::BestFit);
-        assert_eq!(mode("kueue.x-k8s.io/multikueue-dispatcher-all-at-once"), Mode::AllAtOnce);
-        let incremental = Mode::Incremental { step: 3, round: 300_000 };
+        assert_eq!(dispatch_settings(&Configuration::default()).mode, DispatchMode::BestFit);
+        assert_eq!(
+            mode("kueue.x-k8s.io/multikueue-dispatcher-all-at-once"),
+            DispatchMode::AllAtOnce
+        );
+        let incremental = DispatchMode::Incremental { step: 3, round: 300_000 };
         assert_eq!(mode("kueue.x-k8s.io/multikueue-dispatcher-incremental"), incremental);
-        assert_eq!(mode("example.com/mine"), Mode::External);
+        assert_eq!(mode("example.com/mine"), DispatchMode::External);
         assert_eq!(dispatch_settings(&Configuration::default()).worker_lost_timeout, 900_000);
     }
 
     #[test]
-    fn gates_switch_what_the_incremental_dispatcher_goes_by() {
+    fn feature_gates_configure_the_incremental_dispatcher() {
         let file = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
                     multiKueue: {dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental, \
                     incrementalDispatcherConfig: {stepSize: 7}}\n";
         let settings = |gates: &str| {
-            let config = switchyard_api::config::load_with_gates(file, gates).unwrap();
+            let config = switchyard_config::load_with_gates(file, gates).unwrap();
             assert_eq!(config.ignored(), []);
             let settings = dispatch_settings(&config);
-            (settings.mode, settings.by_name)
+            (settings.mode, settings.nominate_by_name)
         };
-        let of = |step| Mode::Incremental { step, round: 300_000 };
+        let of = |step| DispatchMode::Incremental { step, round: 300_000 };
         assert_eq!(settings(""), (of(7), false));
         assert_eq!(settings("MultiKueueIncrementalDispatcherConfig=false"), (of(3), false));
         assert_eq!(
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_have_gates_where_several_clusters_are_asked_and_the_feature_is_on() {
+    fn preemption_timeout_needs_feature_and_several_clusters() {
         let timeout = |name: &str, on: bool| {
             let mut config = Configuration::default();
             config.multi_kueue.dispatcher_name = name.to_owned();

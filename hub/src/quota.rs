@@ -1,9 +1,10 @@
-//! Quota of the hub's ClusterQueues that follows the workers': the sum of what their ClusterQueues have, as Kueue's
-//! `MultiKueueManagerQuotaAutomation` keeps it where a MultiKueueConfig asks for it (`quotaManagement: Automated`).
+//! Sets the quota of the hub's ClusterQueues to the sum of the workers', as Kueue's
+//! `MultiKueueManagerQuotaAutomation` does for a MultiKueueConfig with `quotaManagement:
+//! Automated`.
 //!
-//! What a worker has is known from what it reports of each LocalQueue. One that is away counts what it last reported until
-//! it is given up, and while this process does not know what that was, no quota is lowered: others could reclaim what runs
-//! there. In that we differ from Kueue, where a worker that is not connected counts nothing.
+//! Workers report the quota behind each LocalQueue. A disconnected worker counts with its last
+//! report until it is given up. If this process has no report of it, no quota is lowered: others
+//! could reclaim what runs there. In Kueue a disconnected worker counts nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,35 +27,35 @@ use switchyard_proto::v1 as proto;
 use tokio_util::sync::CancellationToken;
 
 use crate::api_objects::{is_declared_lost, is_held, lost_since, multi_kueue_check, parameters};
-use crate::cluster_reports::Reports;
+use crate::cluster_reports::ClusterReports;
 
-/// The feature gate.
+/// Kueue's feature gate.
 const GATE: &str = "MultiKueueManagerQuotaAutomation";
-/// How often it is looked. What changes meanwhile is written together.
+/// How often quota is compared. Changes within this time go into one write.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The field manager.
+/// Field manager of the writes.
 const MANAGER: &str = "switchyard-hub-quota";
 
-/// What a ClusterQueue should look like: its condition, and its quota where that is to be another.
+/// The condition that a ClusterQueue should have, and its resource groups if they should change.
 #[derive(Clone, Debug, PartialEq)]
-struct Wanted {
+struct DesiredQuota {
     automated: bool,
     reason: &'static str,
     message: String,
     groups: Option<Vec<ResourceGroup>>,
 }
 
-impl Wanted {
+impl DesiredQuota {
     fn not(reason: &'static str, message: impl Into<String>) -> Self {
         Self { automated: false, reason, message: message.into(), groups: None }
     }
 
-    /// By Kueue's rule. `config` is none where the check names none that exists.
+    /// Kueue's rule. `config` is None if the check names no MultiKueueConfig that exists.
     fn of(
         queue: &ClusterQueue,
         config: Option<&MultiKueueConfig>,
-        told: impl Fn(&MultiKueueConfig) -> Told,
+        totals: impl Fn(&MultiKueueConfig) -> WorkerTotals,
     ) -> Self {
         let unsupported = |message: String| Self::not("UnsupportedConfiguration", message);
         let Some(config) = config else {
@@ -72,7 +73,7 @@ impl Wanted {
         if group.flavors.len() != 1 {
             return unsupported(ONE_FLAVOR.to_owned());
         }
-        let Told { sums, unknown } = told(config);
+        let WorkerTotals { sums, unknown } = totals(config);
         let covered: BTreeSet<&str> = group.covered_resources.iter().map(String::as_str).collect();
         let missing: Vec<&str> =
             sums.keys().map(String::as_str).filter(|name| !covered.contains(name)).collect();
@@ -113,20 +114,20 @@ const ONE_FLAVOR: &str =
 
 const AUTOMATED: &str = "ClusterQueue quota is automatically managed based on MultiKueue workers.";
 
-/// Quota by resource: milli for cpu, base units for all else.
+/// Quota by resource: milli-CPU for cpu, base units for others.
 type Sums = BTreeMap<String, i64>;
 
-/// What is known of the workers.
+/// The quota of the workers, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Told {
-    /// What they have, as far as they have told.
+struct WorkerTotals {
+    /// The sum over the workers with a report.
     sums: Sums,
-    /// Those that have told an earlier process, and not this one.
+    /// Workers that were connected before, without a report in this process.
     unknown: Vec<String>,
 }
 
-/// The group with these quotas, if it has others; `floor`: with none that is lower. Limits of borrowing and lending go, as in
-/// Kueue.
+/// The group with these quotas, or None if it has them. With `floor`, no quota is lowered.
+/// Borrowing and lending limits are removed, as in Kueue.
 fn changed(group: &ResourceGroup, sums: &Sums, floor: bool) -> Option<ResourceGroup> {
     let mut wanted = group.clone();
     let flavor = wanted.flavors.first_mut()?;
@@ -142,7 +143,7 @@ fn changed(group: &ResourceGroup, sums: &Sums, floor: bool) -> Option<ResourceGr
     (!as_is).then_some(wanted)
 }
 
-/// What all ClusterQueues have that these LocalQueues lead to, each of them once.
+/// The sum of the worker ClusterQueues behind these LocalQueues. Each ClusterQueue counts once.
 fn sums<'a>(
     local_queues: &BTreeSet<(String, String)>,
     workers: impl IntoIterator<Item = &'a proto::Capacity>,
@@ -164,8 +165,8 @@ fn sums<'a>(
     sums
 }
 
-/// Keeps the quota until `stop`, where the feature gate is on.
-pub(crate) async fn run(ctx: Arc<Context>, reports: Arc<Reports>, stop: CancellationToken) {
+/// Keeps the quota until `stop`, if the feature gate is on.
+pub(crate) async fn run(ctx: Arc<Context>, reports: Arc<ClusterReports>, stop: CancellationToken) {
     if !ctx.config.enabled(GATE) {
         return stop.cancelled().await;
     }
@@ -183,7 +184,7 @@ pub(crate) async fn run(ctx: Arc<Context>, reports: Arc<Reports>, stop: Cancella
             .filter(|queue| queue.spec.admission_checks_strategy.is_some() || has_condition(queue))
         {
             if let Err(error) = keep(&ctx, &reports, &queue).await {
-                // A conflict is another's write; the next look sees it.
+                // After a conflict the next round tries again.
                 tracing::debug!(cluster_queue = queue.name_any(), %error, "quota not kept this time");
             }
         }
@@ -197,7 +198,11 @@ fn has_condition(queue: &ClusterQueue) -> bool {
     })
 }
 
-async fn keep(ctx: &Context, reports: &Reports, queue: &ClusterQueue) -> Result<(), WriteError> {
+async fn keep(
+    ctx: &Context,
+    reports: &ClusterReports,
+    queue: &ClusterQueue,
+) -> Result<(), WriteError> {
     let Some(check) = multi_kueue_check(&ctx.stores, queue) else {
         return show(ctx, queue, |status| {
             conditions::remove(&mut status.conditions, MULTIKUEUE_MANAGER_QUOTA_AUTOMATION)
@@ -206,7 +211,7 @@ async fn keep(ctx: &Context, reports: &Reports, queue: &ClusterQueue) -> Result<
     };
     let config = parameters(&check).and_then(|name| ctx.stores.multi_kueue_configs.get("", name));
     let wanted =
-        Wanted::of(queue, config.as_deref(), |config| workers(ctx, reports, queue, config));
+        DesiredQuota::of(queue, config.as_deref(), |config| workers(ctx, reports, queue, config));
     let api: Api<ClusterQueue> = Api::all(ctx.client.clone());
     let store = &ctx.stores.cluster_queues;
     let written = match &wanted.groups {
@@ -224,7 +229,7 @@ async fn keep(ctx: &Context, reports: &Reports, queue: &ClusterQueue) -> Result<
     .await
 }
 
-/// Writes a ClusterQueue's status, if there is something to change.
+/// Writes a ClusterQueue's status if it changed.
 async fn show(
     ctx: &Context,
     object: &ClusterQueue,
@@ -245,10 +250,10 @@ async fn show(
 
 fn workers(
     ctx: &Context,
-    reports: &Reports,
+    reports: &ClusterReports,
     queue: &ClusterQueue,
     config: &MultiKueueConfig,
-) -> Told {
+) -> WorkerTotals {
     let name = queue.name_any();
     let leads_here = |local: &switchyard_api::v1beta2::LocalQueue| {
         local.spec.cluster_queue.as_ref() == Some(&name)
@@ -261,8 +266,11 @@ fn workers(
     let (now, patience) = (ctx.clock.now(), ctx.config.multi_kueue.worker_lost_timeout.std());
     let (mut reported, mut unknown) = (Vec::new(), Vec::new());
     for name in &config.spec.clusters {
-        let cluster =
-            ctx.stores.multi_kueue_clusters.get("", name).filter(|it| may_have(it, now, patience));
+        let cluster = ctx
+            .stores
+            .multi_kueue_clusters
+            .get("", name)
+            .filter(|it| still_counts(it, now, patience));
         match (reports.capacity(name), cluster) {
             (Some(report), _) => reported.push(report),
             (None, Some(cluster)) => match reports.last_capacity(name) {
@@ -273,16 +281,16 @@ fn workers(
             (None, None) => {}
         }
     }
-    Told { sums: sums(&local, reported.iter().map(AsRef::as_ref)), unknown }
+    WorkerTotals { sums: sums(&local, reported.iter().map(AsRef::as_ref)), unknown }
 }
 
-/// Whether it was ever connected.
+/// Whether the cluster was ever connected.
 fn has_reported(cluster: &MultiKueueCluster) -> bool {
     cluster.status.as_ref().is_some_and(|status| status.agent.is_some())
 }
 
-/// Whether jobs of a cluster that is away may still be kept for it.
-fn may_have(cluster: &MultiKueueCluster, now: Timestamp, patience: Duration) -> bool {
+/// Whether the hub may still keep jobs for a disconnected cluster.
+fn still_counts(cluster: &MultiKueueCluster, now: Timestamp, patience: Duration) -> bool {
     let lost = lost_since(cluster).map_or(Duration::ZERO, |since| {
         Duration::try_from(now.duration_since(since)).unwrap_or_default()
     });
@@ -342,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cluster_queue_counts_once_and_only_behind_queues_that_the_hub_has_too() {
+    fn cluster_queue_counts_once_and_behind_known_local_queues() {
         let first = worker(&[
             ("lq", "a", &[("cpu", 2_000), ("memory", 4)]),
             ("lq2", "a", &[("cpu", 2_000)]),
@@ -357,9 +365,9 @@ mod tests {
     fn quota_is_written_when_it_differs_in_amount() {
         let sums = Sums::from([("cpu".to_owned(), 3_200), ("memory".to_owned(), 20_000_000_000)]);
         let of = |cpu: &str, memory: &str| {
-            let told = Told { sums: sums.clone(), unknown: Vec::new() };
+            let totals = WorkerTotals { sums: sums.clone(), unknown: Vec::new() };
             let queue = queue(&json!([group(&[("cpu", cpu), ("memory", memory)])]));
-            Wanted::of(&queue, Some(&config("Automated")), |_| told.clone())
+            DesiredQuota::of(&queue, Some(&config("Automated")), |_| totals.clone())
         };
         let wanted = of("0", "0");
         let groups = wanted.groups.as_ref().unwrap();
@@ -371,15 +379,17 @@ mod tests {
     }
 
     #[test]
-    fn quota_is_not_lowered_while_a_worker_is_not_known() {
-        let unknown = Told {
+    fn quota_is_not_lowered_while_a_worker_is_unknown() {
+        let unknown = WorkerTotals {
             sums: Sums::from([("cpu".to_owned(), 3_000)]),
             unknown: vec!["east".to_owned(), "west".to_owned()],
         };
         let of = |cpu: &str| {
-            Wanted::of(&queue(&json!([group(&[("cpu", cpu)])])), Some(&config("Automated")), |_| {
-                unknown.clone()
-            })
+            DesiredQuota::of(
+                &queue(&json!([group(&[("cpu", cpu)])])),
+                Some(&config("Automated")),
+                |_| unknown.clone(),
+            )
         };
         let kept = of("8");
         assert_eq!((kept.automated, kept.groups), (true, None));
@@ -394,13 +404,13 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::held_however_long(json!({"agent": {}}), Value::Null, 10_000, false, true)]
-    #[case::held_by_its_word(json!({"agent": {}}), json!({"policy": "Hold"}), 10_000, false, true)]
+    #[case::held_by_default(json!({"agent": {}}), Value::Null, 10_000, false, true)]
+    #[case::held_by_policy(json!({"agent": {}}), json!({"policy": "Hold"}), 10_000, false, true)]
     #[case::fenced_and_just_gone(json!({"agent": {}}), json!({"policy": "Fence"}), 800, false, true)]
     #[case::fenced_and_gone_for_long(json!({"agent": {}}), json!({"policy": "Fence"}), 1_000, false, false)]
     #[case::with_a_kubeconfig(json!({"kubeConfig": {"location": "s"}}), Value::Null, 1_000, false, false)]
     #[case::declared_lost(json!({"agent": {}}), Value::Null, 10, true, false)]
-    fn a_worker_that_is_away_counts_until_it_is_given_up(
+    fn disconnected_worker_counts_until_given_up(
         #[case] source: Value,
         #[case] rule: Value,
         #[case] seconds: i64,
@@ -418,14 +428,15 @@ mod tests {
         }))
         .unwrap();
         let now = since.parse::<Timestamp>().unwrap() + jiff::SignedDuration::from_secs(seconds);
-        assert_eq!(may_have(&cluster, now, Duration::from_secs(900)), expected);
+        assert_eq!(still_counts(&cluster, now, Duration::from_secs(900)), expected);
     }
 
     #[test]
-    fn why_quota_is_left_to_people() {
+    fn quota_automation_reports_why_it_is_off() {
         let one = json!([group(&[("cpu", "1")])]);
         let two = json!([group(&[("cpu", "1")]), group(&[("memory", "1")])]);
-        let memory = || Told { sums: Sums::from([("memory".to_owned(), 1)]), unknown: Vec::new() };
+        let memory =
+            || WorkerTotals { sums: Sums::from([("memory".to_owned(), 1)]), unknown: Vec::new() };
         for (groups, config, reason, message) in [
             (
                 &one,
@@ -447,7 +458,7 @@ mod tests {
                 "configured on workers: [memory]",
             ),
         ] {
-            let wanted = Wanted::of(&queue(groups), config.as_ref(), |_| memory());
+            let wanted = DesiredQuota::of(&queue(groups), config.as_ref(), |_| memory());
             assert_eq!((wanted.automated, wanted.reason), (false, reason));
             assert!(
                 wanted.message.contains(message) && wanted.groups.is_none(),

@@ -1,4 +1,4 @@
-//! The hub's process: the admission controller, and around it the dispatcher and the agents' door.
+//! The hub's process: the admission controller, the dispatcher, and the agents' server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,37 +10,41 @@ use kube::{Api, Client, ResourceExt as _};
 use switchyard_agent::foreign::ForeignMarks;
 use switchyard_controller::clock::Clock;
 use switchyard_controller::{Context, Handle, Role};
+use switchyard_dispatcher::{DispatcherSettings, StoreLoss};
+use switchyard_hub_pki::store::{self, HubIdentity};
+use switchyard_hub_pki::token_store;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster_channel::Ports;
-use crate::cluster_reports::Reports;
-use crate::dispatch::{Settings, StoreLoss};
-use crate::dispatcher_task::{self, Inbox, Parts, SESSION_EVENTS};
-use crate::hosted::{CLUSTER_PROFILE_GATE, HostedStates, Hosting, Profiles, Source};
+use crate::cluster_channel::ClusterChannels;
+use crate::cluster_reports::ClusterReports;
+use crate::dispatcher_task::{self, Inbox, SESSION_EVENTS, TaskInputs};
+use crate::hosted::{
+    CLUSTER_PROFILE_GATE, ClusterProfiles, HostedStates, Hosting, KubeconfigSource,
+};
 use crate::metrics::{ClusterGauges, HubMetrics};
 use crate::multikueue_cluster::{Reconciler, StoredClusters};
 use crate::options::{HubOptions, Options, dispatch_settings};
 use crate::server::{
-    self, AgentService, CopyKeys, EnrolmentService, Gate, Registry, SecretTokens, Services,
-    Sessions, TlsKeeper,
+    self, AgentService, AgentServices, Authorizer, CopyKeys, EnrolmentService, ListenerTls,
+    Registry, Sessions, TokenCache,
 };
 use crate::{api_clock, api_objects, authority_watch, hosted, multikueue_cluster, quota};
-use switchyard_hub_pki::store::{self, Stored};
 
-/// The API server has to answer within this at start.
+/// How long the API server may take to answer at the start.
 const FIRST_CALLS: Duration = Duration::from_secs(60);
-/// The first lists have to be there within this.
+/// How long the first lists may take.
 const FIRST_LISTS: Duration = Duration::from_secs(120);
-/// How often expired tokens are swept.
+/// How often expired join tokens are removed.
 const SWEEP: Duration = Duration::from_secs(600);
-/// Parts that were told to end may take this long.
+/// How long the hub's tasks may take to stop.
 const FINISH: Duration = Duration::from_secs(10);
+
 /// Runs until `shutdown`.
 ///
 /// # Errors
-/// A part failed, or ended by itself: the process should end too.
+/// A task failed or ended: the process should end, too.
 pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Result<()> {
     match options.hub {
         None => switchyard_controller::run(options.controller, shutdown).await,
@@ -66,7 +70,7 @@ async fn run_hub(
         () = handle.closed() => Err(anyhow::anyhow!("the admission controller ended")),
         ended = serve(&handle, hub, inbox, &mut tasks, &stop) => ended,
     };
-    // First those that decide and write, then the controller that they stand on.
+    // Stop the tasks that decide and write before the controller that they use.
     stop.cancel();
     let all = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(FINISH, all).await.is_err() {
@@ -80,7 +84,7 @@ async fn run_hub(
 
 type Tasks = JoinSet<(&'static str, anyhow::Result<()>)>;
 
-/// Starts all parts and waits until one of them ends.
+/// Starts all tasks and waits until one ends.
 async fn serve(
     handle: &Handle,
     hub: HubOptions,
@@ -91,29 +95,33 @@ async fn serve(
     let ctx = handle.context.clone();
     let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
     let found = identity(&ctx.client, &secrets, hub.advertise.as_deref(), &*ctx.clock).await?;
-    let (Stored { authority, hub_id, memory_since, copy_key }, store_loss) = found;
+    let (HubIdentity { authority, hub_id, memory_since, copy_key }, store_loss) = found;
     if let Some(since) = memory_since {
         tracing::warn!(%since, "this hub remembers nothing from before: what clusters have from then waits for its jobs");
     }
     tracing::info!(hub_id, ca_sha256 = authority.signer().pin(), "hub identity");
     let (authority, authorities) = watch::channel(Arc::new(authority));
 
-    let (registry, ports, reports) =
-        (Arc::new(Registry::default()), Arc::new(Ports::default()), Arc::new(Reports::default()));
+    let (registry, channels, reports) = (
+        Arc::new(Registry::default()),
+        Arc::new(ClusterChannels::default()),
+        Arc::new(ClusterReports::default()),
+    );
     let states = Arc::new(HostedStates::default());
     let (term, watched) = watch::channel(None);
-    let (events, heard) = mpsc::channel(SESSION_EVENTS);
+    let (events, session_events) = mpsc::channel(SESSION_EVENTS);
     let sessions = Sessions::new(
         &hub_id,
         hub.server.clone(),
         registry.clone(),
-        ports.clone(),
+        channels.clone(),
         watched.clone(),
         events,
     );
     let workloads = ctx.stores.workloads.clone();
-    let guarded = sessions.guarding(move |cluster| api_objects::has_jobs(&workloads, cluster));
-    let sessions = Arc::new(guarded.raising(ctx.epoch_floor.clone()));
+    let guarded =
+        sessions.with_job_guard(move |cluster| api_objects::has_jobs(&workloads, cluster));
+    let sessions = Arc::new(guarded.with_epoch_floor(ctx.epoch_floor.clone()));
     inbox.connect(&ctx.stores);
     let clusters = ctx.stores.multi_kueue_clusters.clone();
     let copy_keys =
@@ -127,26 +135,19 @@ async fn serve(
         copy_keys.clone(),
     );
 
-    let living = StoredClusters {
-        store: ctx.stores.multi_kueue_clusters.clone(),
-        client: ctx.client.clone(),
+    let authorizer = authorizer(&ctx, &hub_id);
+    let enrolment = EnrolmentService::new(
+        authorizer.clone(),
+        authorities.clone(),
+        Arc::new(TokenCache::new(secrets.clone())),
+        hub.server.agent_certificate_life,
+    );
+    let services = AgentServices {
+        enrolment: enrolment.with_copy_keys(copy_keys.clone(), watched.clone()),
+        agent: AgentService::new(authorizer, sessions.clone()),
     };
-    let gate = Gate::new(&hub_id, Arc::new(living), ctx.clock.clone());
-    let tokens = Arc::new(SecretTokens::new(secrets.clone()));
-    let services = Services {
-        enrolment: EnrolmentService::new(
-            gate.clone(),
-            authorities.clone(),
-            tokens,
-            hub.server.agent_life,
-        )
-        .with_copy_keys(copy_keys.clone(), watched.clone()),
-        agent: AgentService::new(gate, sessions.clone()),
-    };
-    let tls = Arc::new(TlsKeeper::new(authorities, hub.names.clone(), ctx.clock.clone())?);
-    hub.listener.set_nonblocking(true).context("the agents' listener")?;
-    let listener =
-        tokio::net::TcpListener::from_std(hub.listener).context("the agents' listener")?;
+    let tls = Arc::new(ListenerTls::new(authorities, hub.names.clone(), ctx.clock.clone())?);
+    let listener = agent_listener(hub.listener)?;
     tracing::info!(address = %listener.local_addr()?, "agents may dial in");
 
     let gauges =
@@ -159,22 +160,22 @@ async fn serve(
     });
     ctx.stores.ready(FIRST_LISTS).await?;
     spawn(tasks, "quota of workers", ok(quota::run(ctx.clone(), reports.clone(), stop.clone())));
-    let parts = Parts {
+    let inputs = TaskInputs {
         ctx: ctx.clone(),
         engine: handle.engine.clone(),
         inbox,
-        ports,
+        channels,
         registry,
         term,
         reports,
-        settings: Settings {
+        settings: DispatcherSettings {
             lease: i64::try_from(hub.server.lease.as_millis()).unwrap_or(i64::MAX),
             store_loss,
             ..hub.dispatch.unwrap_or_else(|| dispatch_settings(&ctx.config))
         },
         metrics: HubMetrics::register(&ctx.metrics),
     };
-    spawn(tasks, "dispatcher", dispatcher_task::run(parts, heard, stop.clone()));
+    spawn(tasks, "dispatcher", dispatcher_task::run(inputs, session_events, stop.clone()));
     spawn(tasks, "agents' door", server::serve(listener, tls, services, hub.server, stop.clone()));
     spawn(
         tasks,
@@ -183,7 +184,8 @@ async fn serve(
     );
     let hosting = Hosting {
         clusters: ctx.stores.multi_kueue_clusters.clone(),
-        source: Source::new(secrets.clone(), hub.kubeconfig_dir).with_profiles(profiles(&ctx)),
+        source: KubeconfigSource::new(secrets.clone(), hub.kubeconfig_dir)
+            .with_profiles(profiles(&ctx)),
         sessions,
         states,
         hub_id,
@@ -206,9 +208,14 @@ async fn serve(
         ok(authority_watch::follow(secrets, authority, ctx.clone(), stop.clone())),
     );
     ctx.components.set("dispatcher", true);
-    let ended = tasks.join_next().await;
+    let ended = first_end(tasks).await;
     ctx.components.set("dispatcher", false);
-    match ended {
+    ended
+}
+
+/// Waits until a task ends. No task should.
+async fn first_end(tasks: &mut Tasks) -> anyhow::Result<()> {
+    match tasks.join_next().await {
         Some(Ok((name, Ok(())))) => anyhow::bail!("{name} ended by itself"),
         Some(Ok((name, Err(error)))) => Err(error.context(format!("{name} failed"))),
         Some(Err(error)) => Err(anyhow::Error::new(error).context("a part of the hub panicked")),
@@ -216,13 +223,26 @@ async fn serve(
     }
 }
 
-/// ClusterProfiles, where they are switched on.
-fn profiles(ctx: &Context) -> Option<Profiles> {
+fn authorizer(ctx: &Context, hub_id: &str) -> Authorizer {
+    let clusters = StoredClusters {
+        store: ctx.stores.multi_kueue_clusters.clone(),
+        client: ctx.client.clone(),
+    };
+    Authorizer::new(hub_id, Arc::new(clusters), ctx.clock.clone())
+}
+
+fn agent_listener(listener: std::net::TcpListener) -> anyhow::Result<tokio::net::TcpListener> {
+    listener.set_nonblocking(true).context("the agents' listener")?;
+    tokio::net::TcpListener::from_std(listener).context("the agents' listener")
+}
+
+/// None if the feature gate is off.
+fn profiles(ctx: &Context) -> Option<ClusterProfiles> {
     let config = &ctx.config;
     config.enabled(CLUSTER_PROFILE_GATE).then(|| {
         let profile = config.multi_kueue.cluster_profile.clone().unwrap_or_default();
         let providers = [profile.access_providers, profile.credentials_providers].concat();
-        Profiles::new(ctx.client.clone(), &ctx.namespace, providers)
+        ClusterProfiles::new(ctx.client.clone(), &ctx.namespace, providers)
     })
 }
 
@@ -239,14 +259,14 @@ async fn ok(task: impl Future<Output = ()>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The hub's id and authority. The id of a new hub is the uid of its cluster's kube-system namespace: unique, and as
-/// old as what is stored in the cluster.
+/// The hub's id and CA. A new hub's id is the uid of its cluster's namespace kube-system: unique,
+/// and as old as the cluster's store.
 async fn identity(
     client: &Client,
     secrets: &Api<Secret>,
     address: Option<&str>,
     clock: &dyn Clock,
-) -> anyhow::Result<(Stored, Option<StoreLoss>)> {
+) -> anyhow::Result<(HubIdentity, Option<StoreLoss>)> {
     use backon::{ExponentialBuilder, Retryable as _};
     let load = || async {
         let namespaces: Api<Namespace> = Api::all(client.clone());
@@ -290,7 +310,7 @@ async fn sweep_tokens(
         if !leadership.borrow().leading {
             continue;
         }
-        match store::sweep(&secrets, Timestamp::now()).await {
+        match token_store::sweep(&secrets, Timestamp::now()).await {
             Ok(0) => {}
             Ok(swept) => tracing::info!(swept, "expired join tokens removed"),
             Err(error) => tracing::warn!(%error, "expired join tokens not removed"),

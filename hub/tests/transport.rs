@@ -1,15 +1,13 @@
-//! The hub's door and the agent's way to it, as a program of either kind runs them, without a control plane: who is let
-//! in and for how long, what an agent that means ill can do, and what a bad network does.
+//! The hub's agent server and the agent's client, run together without a control plane. The tests
+//! cover authorization and its end, hostile agents, and bad networks.
 //!
-//! The agents are made of the agent's own parts; those that mean ill speak gRPC, TLS or bytes directly.
+//! Agents are built from the agent's own parts. Hostile ones speak gRPC, TLS or bytes directly.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 #[path = "transport/api.rs"]
 mod api;
 #[path = "transport/certificates.rs"]
 mod certificates;
-#[path = "transport/door.rs"]
-mod door;
 #[path = "transport/enrolment.rs"]
 mod enrolment;
 #[path = "transport/floods.rs"]
@@ -22,3 +20,5 @@ mod raw;
 mod security;
 #[path = "transport/session.rs"]
 mod session;
+#[path = "transport/test_server.rs"]
+mod test_server;

@@ -1,10 +1,11 @@
 //! Simulation of the hub's dispatcher, its agents' ledgers and their API servers under faults, in
 //! virtual time and driven by a seed.
 //!
-//! What decides is what runs in production: [`switchyard_dispatcher::Dispatcher`], [`switchyard_hub::cluster_channel::Port`],
-//! [`switchyard_agent::ledger::Ledger`], [`switchyard_agent::talk::Talk`], [`switchyard_controller::lease::step`]. What is
-//! a model is what surrounds them: API servers with versions, conflicts, stale watches and lost answers; the controllers
-//! of hub and workers; connections; processes that crash and stand still.
+//! The deciding code is production code: [`switchyard_dispatcher::Dispatcher`],
+//! [`switchyard_hub::cluster_channel::ClusterChannel`], [`switchyard_ledger::Ledger`],
+//! [`switchyard_agent::talk::Talk`], [`switchyard_controller::lease::step`]. Models surround it:
+//! API servers with versions, conflicts, stale watches and lost answers; the controllers of hub and
+//! workers; connections; processes that crash and freeze.
 //!
 //! A [`plan::Plan`] follows from a seed and determines a run. [`run`] plays it and checks the
 //! [`Law`]s after every step. [`shrink::shrink`] finds a smaller plan that breaks the same law. A

@@ -1,16 +1,16 @@
-//! The authority that signs, and those that are trusted beside it while one takes the place of another. Pure.
+//! The certificate authority that signs, and those trusted beside it during a CA rotation. Pure.
 //!
-//! A new authority is made known before it signs anything, and the old one is trusted until nothing that it signed can be
-//! good any more:
+//! A new CA is announced before it signs. The old CA stays trusted until all its certificates have
+//! expired:
 //!
-//! | from | signs | trusted, and told to agents |
+//! | from | signs | trusted, and announced to agents |
 //! |---|---|---|
-//! | the start, when the hub has first seen the new one | old | old and new |
+//! | the first sight of the new CA by the hub | old | old and new |
 //! | [`OVERLAP`] later | new | old and new |
 //! | [`OVERLAP`] later | new | new |
 //!
-//! A good certificate of an agent is not older than [`AGENT_LIFE`], so whoever has one when the signer changes got it
-//! when the new authority was known already, and was told of it.
+//! A valid agent certificate is at most [`AGENT_LIFE`] old. So when the signer changes, each agent
+//! with a valid certificate got it after the announcement, and knows the new CA.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ use thiserror::Error;
 
 use super::ca::{AGENT_LIFE, Ca, CaError};
 
-/// How long each step lasts: the life of what was signed before it, and an hour for replicas that heard of it late.
+/// Length of each step: the lifetime of certificates from the step before, and an hour for replicas
+/// that read the change late.
 pub const OVERLAP: Duration = Duration::from_secs(AGENT_LIFE.as_secs() + 3600);
 
 /// Keys of the Secret.
@@ -36,32 +37,31 @@ const NEXT_SINCE: &str = "next-since";
 const OLD_CERTIFICATE: &str = "old.crt";
 const OLD_SINCE: &str = "old-since";
 
-/// Why there is no authority, or no other.
+/// Why the stored authority cannot be used or replaced.
 #[derive(Debug, Error)]
 pub enum AuthorityError {
-    /// What is stored cannot be used.
+    /// A key of the Secret is missing or unreadable.
     #[error("{0}: {1}")]
     Unusable(&'static str, String),
-    /// One replacement at a time.
+    /// A rotation is under way.
     #[error("the authority is being replaced already: the next step comes {0}")]
     UnderWay(String),
-    /// The library refused.
     #[error(transparent)]
     Ca(#[from] CaError),
 }
 
-/// The authorities of one hub at one time.
+/// The CAs of one hub at one time.
 #[derive(Debug, Clone)]
 pub struct Authority {
     signer: Arc<Ca>,
-    /// Will sign; since when the hub has known of it, by its own clock.
+    /// The next signer, and since when the hub knows it, by the hub's clock.
     next: Option<(Arc<Ca>, Option<Timestamp>)>,
-    /// Has signed.
+    /// The last signer, and when it was replaced.
     old: Option<(CertificateDer<'static>, Timestamp)>,
 }
 
 impl Authority {
-    /// One that nothing is to replace.
+    /// An authority without a rotation under way.
     pub fn new(signer: Ca) -> Self {
         Self { signer: Arc::new(signer), next: None, old: None }
     }
@@ -69,7 +69,7 @@ impl Authority {
     /// Reads what [`Self::write`] has written.
     ///
     /// # Errors
-    /// Names the key of the Secret that is missing or cannot be read.
+    /// Names the key of the Secret that is missing or unreadable.
     pub fn read(data: &BTreeMap<String, ByteString>) -> Result<Self, AuthorityError> {
         let signer = Arc::new(Ca::from_pem(&text(data, CERTIFICATE)?, &text(data, KEY)?)?);
         let next = match data.contains_key(NEXT_CERTIFICATE) {
@@ -94,7 +94,7 @@ impl Authority {
         Ok(Self { signer, next, old })
     }
 
-    /// Puts it among the other keys of its Secret.
+    /// Writes the CAs into the Secret's data, and keeps its other keys.
     pub fn write(&self, data: &mut BTreeMap<String, ByteString>) {
         for key in [NEXT_CERTIFICATE, NEXT_KEY, NEXT_SINCE, OLD_CERTIFICATE, OLD_SINCE] {
             data.remove(key);
@@ -116,13 +116,13 @@ impl Authority {
         }
     }
 
-    /// Begins a replacement: `next` is made known. Its time runs from when the hub takes it up, with [`Self::step`]: the
-    /// clock of whoever begins it may be wrong.
+    /// Starts a rotation to `next`. Its time starts when the hub sees it, in [`Self::step`]: the
+    /// caller's clock may be wrong.
     ///
     /// # Errors
     /// [`AuthorityError::UnderWay`].
     pub fn replace(&self, next: Ca) -> Result<Self, AuthorityError> {
-        if self.replaced() {
+        if self.is_being_replaced() {
             let when = self.next_step().map_or_else(
                 || "when the hub has seen the new one".to_owned(),
                 |at| format!("at {at}"),
@@ -132,7 +132,7 @@ impl Authority {
         Ok(Self { next: Some((Arc::new(next), None)), ..self.clone() })
     }
 
-    /// The next step, if its time has come.
+    /// The authority after the next step, if it is due.
     #[must_use]
     pub fn step(&self, now: Timestamp) -> Option<Self> {
         if let Some((next, None)) = &self.next {
@@ -151,12 +151,11 @@ impl Authority {
         })
     }
 
-    /// Whether one takes the place of another.
-    pub fn replaced(&self) -> bool {
+    pub fn is_being_replaced(&self) -> bool {
         self.next.is_some() || self.old.is_some()
     }
 
-    /// When the next step is due; none if nothing is being replaced, or the hub has not seen the new one yet.
+    /// When the next step is due. None without a rotation, or before the hub has seen the new CA.
     pub fn next_step(&self) -> Option<Timestamp> {
         let since = match &self.next {
             Some((_, since)) => (*since)?,
@@ -166,25 +165,23 @@ impl Authority {
         Some(since.checked_add(overlap).unwrap_or(Timestamp::MAX))
     }
 
-    /// Who signs.
     pub fn signer(&self) -> &Ca {
         &self.signer
     }
 
-    /// Who will sign.
     pub fn next(&self) -> Option<&Ca> {
         self.next.as_ref().map(|(ca, _)| &**ca)
     }
 
-    /// Whose certificates are good, the signer first.
+    /// The certificates of all trusted CAs, the signer's first.
     pub fn trusted(&self) -> Vec<CertificateDer<'static>> {
         let next = self.next.as_ref().map(|(ca, _)| ca.certificate());
         let old = self.old.as_ref().map(|(certificate, _)| certificate);
         std::iter::once(self.signer.certificate()).chain(next).chain(old).cloned().collect()
     }
 
-    /// Whether both sign and trust alike.
-    pub fn same(&self, other: &Self) -> bool {
+    /// Whether both have the same signer and trust the same CAs.
+    pub fn is_same(&self, other: &Self) -> bool {
         self.trusted() == other.trusted()
     }
 }
@@ -226,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_authority_is_known_before_it_signs_and_the_old_one_trusted_while_it_may_have_signed() {
+    fn ca_rotation_announces_before_signing_and_trusts_long_enough() {
         let step = OVERLAP.as_secs();
         let (old, new) = (ca(at(0)), ca(at(0)));
         let (first, second) = (old.certificate().clone(), new.certificate().clone());
@@ -259,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_in_the_secret_is_named() {
+    fn authority_error_names_the_secret_key() {
         let mut data = BTreeMap::new();
         assert_eq!(Authority::read(&data).unwrap_err().to_string(), "tls.crt: it is missing");
         Authority::new(ca(at(0))).replace(ca(at(0))).unwrap().write(&mut data);

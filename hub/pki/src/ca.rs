@@ -1,4 +1,4 @@
-//! The hub's certificate authority: pure issuing. Where its key is kept is [`super::store`]'s.
+//! The hub's certificate authority. Only issues; [`super::store`] keeps its key.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,27 +18,24 @@ use super::identity::ClusterIdentity;
 use super::token::hex;
 
 pub use switchyard_proto::SERVER_NAME;
-/// Life of an agent's certificate, unless the hub is told otherwise. Renewed at two thirds of it.
+/// Default lifetime of agents' certificates. Agents renew at two thirds of it.
 pub const AGENT_LIFE: Duration = Duration::from_secs(24 * 3600);
-/// Life of the hub's own certificate. Each process makes its own, and a new one at two thirds of its life.
+/// Lifetime of the hub's own certificate. Each process makes one, and renews it at two thirds.
 pub const SERVER_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Life of the authority.
 const CA_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Certificates begin this long ago, for clocks that run behind; short-lived ones a tenth of their life.
+/// Certificates start this long ago, for clocks that run behind. Short-lived ones start a tenth of
+/// their lifetime ago.
 const BACKDATE: Duration = Duration::from_secs(300);
-/// A request with an RSA-4096 key takes about 1.7 KiB.
+/// A signing request with an RSA-4096 key takes about 1.7 KiB.
 const MAX_CSR_BYTES: usize = 16 * 1024;
 
-/// Why no certificate was made.
+/// Why no certificate was issued.
 #[derive(Debug, Error)]
 pub enum CaError {
-    /// The signing request is not acceptable.
     #[error("bad signing request: {0}")]
     BadRequest(String),
-    /// What is stored is not a usable authority.
     #[error("unusable CA: {0}")]
     BadCa(String),
-    /// The library refused.
     #[error("issuing failed")]
     Issue(#[from] rcgen::Error),
 }
@@ -56,22 +53,22 @@ impl std::fmt::Debug for Ca {
     }
 }
 
-/// A certificate with its key, for the TLS listener.
+/// A certificate and key for the agents' listener.
 #[derive(Debug)]
 pub struct ServerCertificate {
-    /// Leaf first, then the authority, so that a caller who only knows its hash can check the chain.
+    /// Leaf first, then the CA, so that a client that knows only the CA's hash can verify the
+    /// chain.
     pub chain: Vec<CertificateDer<'static>>,
     /// PKCS#8.
     pub key: PrivateKeyDer<'static>,
-    /// When it ends.
     pub not_after: Timestamp,
 }
 
 impl Ca {
-    /// A new authority for the hub of that id.
+    /// A new CA for the hub with this id.
     ///
     /// # Errors
-    /// When the library cannot make a key.
+    /// The library cannot make a key.
     pub fn generate(hub_id: &str, now: Timestamp) -> Result<Self, CaError> {
         let key = KeyPair::generate()?;
         let mut params = params(now, CA_LIFE);
@@ -83,10 +80,10 @@ impl Ca {
         Ok(Self { issuer: Issuer::new(params, key), certificate, key_pem })
     }
 
-    /// Takes an authority up from where it is kept.
+    /// Reads a stored CA.
     ///
     /// # Errors
-    /// When either part cannot be read, or they do not belong together.
+    /// A part is unreadable, or key and certificate do not match.
     pub fn from_pem(certificate: &str, key: &str) -> Result<Self, CaError> {
         let bad =
             |what: &str, error: &dyn std::fmt::Display| CaError::BadCa(format!("{what}: {error}"));
@@ -105,30 +102,28 @@ impl Ca {
         Ok(Self { issuer, certificate: der, key_pem: key.to_owned() })
     }
 
-    /// The authority's certificate, DER.
     pub fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
 
-    /// The authority's certificate, PEM.
     pub fn certificate_pem(&self) -> String {
         pem("CERTIFICATE", &self.certificate)
     }
 
-    /// The authority's key, PEM. For the Secret only.
+    /// PEM of the private key, for the Secret only.
     pub fn key_pem(&self) -> &str {
         &self.key_pem
     }
 
-    /// What `--hub-ca-sha256` takes: SHA-256 of the authority's DER certificate, lower-case hex.
+    /// The value for `--hub-ca-sha256`: SHA-256 of the CA's DER certificate, lower-case hex.
     pub fn pin(&self) -> String {
         pin(&self.certificate)
     }
 
-    /// A certificate for the hub's listener, good for [`SERVER_NAME`] and the given names and addresses.
+    /// A certificate for the listener, valid for [`SERVER_NAME`] and the given names and addresses.
     ///
     /// # Errors
-    /// When a name is no DNS name or address.
+    /// A name is neither a DNS name nor an address.
     pub fn issue_server(
         &self,
         names: &[String],
@@ -153,8 +148,8 @@ impl Ca {
         })
     }
 
-    /// A certificate for an agent. Of the request only the public key is used; its signature proves that the caller
-    /// has the private one. The name is ours.
+    /// A certificate for an agent. Only the request's public key is used; its signature proves that
+    /// the caller has the private key. The hub sets the name.
     ///
     /// # Errors
     /// [`CaError::BadRequest`] says what is wrong with the request.
@@ -175,7 +170,8 @@ impl Ca {
             CertificateSigningRequestParams::from_der(&CertificateSigningRequestDer::from(csr))
                 .map_err(|error| CaError::BadRequest(error.to_string()))?;
         let mut params = params(now, life);
-        // A common name may have 64 characters, cluster names more: the URI is the identity, this is for people.
+        // A common name has at most 64 characters, a cluster name may have more. The URI is the
+        // identity.
         params
             .distinguished_name
             .push(DnType::CommonName, identity.cluster.chars().take(64).collect::<String>());
@@ -196,16 +192,14 @@ pub fn pin(certificate: &CertificateDer<'_>) -> String {
 /// [`pin`] of a PEM certificate.
 ///
 /// # Errors
-/// [`CaError::BadCa`] when there is no certificate in it.
+/// [`CaError::BadCa`] if there is no certificate in it.
 pub fn pin_of_pem(pem: &[u8]) -> Result<String, CaError> {
     let certificate =
         CertificateDer::from_pem_slice(pem).map_err(|error| CaError::BadCa(error.to_string()))?;
     Ok(pin(&certificate))
 }
 
-/// The cluster identity in a certificate: its only URI name.
-///
-/// Says nothing of who signed it; TLS has checked that before.
+/// The cluster identity in a certificate: its only URI name. TLS has verified the signer before.
 pub fn identity_of(certificate: &CertificateDer<'_>) -> Option<ClusterIdentity> {
     use x509_parser::extensions::GeneralName;
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
@@ -220,7 +214,7 @@ pub fn identity_of(certificate: &CertificateDer<'_>) -> Option<ClusterIdentity> 
     }
 }
 
-/// When a certificate ends; none if it cannot be read.
+/// When a certificate expires. None if it is unreadable.
 pub fn not_after(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     Timestamp::from_second(parsed.validity().not_after.timestamp()).ok()
@@ -275,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agents_certificate_names_its_cluster_whatever_it_asked_for() {
+    fn agent_certificate_ignores_requested_names() {
         let ca = Ca::generate("hub", now()).unwrap();
         let (leaf, not_after) =
             ca.issue_agent(&csr(&["other.example"]), &identity(), AGENT_LIFE, now()).unwrap();
@@ -291,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_cluster_name_fits() {
+    fn certificate_holds_the_longest_cluster_name() {
         let ca = Ca::generate("hub", now()).unwrap();
         let identity = ClusterIdentity { cluster: "c".repeat(253), ..identity() };
         let (leaf, _) = ca.issue_agent(&csr(&[]), &identity, AGENT_LIFE, now()).unwrap();
@@ -299,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_authority_survives_the_secret() {
+    fn ca_round_trips_through_pem() {
         let ca = Ca::generate("hub", now()).unwrap();
         let again = Ca::from_pem(&ca.certificate_pem(), ca.key_pem()).unwrap();
         assert_eq!(again.pin(), ca.pin());
@@ -310,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_requests_are_refused() {
+    fn bad_signing_request_is_refused() {
         let ca = Ca::generate("hub", now()).unwrap();
         let mut forged = csr(&[]);
         let last = forged.len() - 1;
@@ -327,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_certificate_carries_the_authority_behind_it() {
+    fn server_certificate_chain_includes_the_ca() {
         let ca = Ca::generate("hub", now()).unwrap();
         let server = ca.issue_server(&["127.0.0.1".into(), "hub.example".into()], now()).unwrap();
         assert_eq!(pin(&server.chain[1]), ca.pin());

@@ -1,25 +1,25 @@
-//! Who a certificate speaks for.
+//! The cluster that a certificate identifies.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// The identity in a certificate's URI name: `spiffe://<hub id>/cluster/<name>/<MultiKueueCluster uid>`.
+/// The identity in a certificate's URI name: `spiffe://<hub id>/cluster/<name>/<MultiKueueCluster
+/// uid>`.
 ///
-/// The uid binds the certificate to one life of the object: a cluster deleted and created again under the same name
-/// is another cluster, and the old certificate is worth nothing.
+/// The uid binds the certificate to one object. After a MultiKueueCluster is deleted and created
+/// again, the old certificate is void.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClusterIdentity {
-    /// The hub that issued the certificate.
     pub hub_id: String,
     /// Name of the `MultiKueueCluster`.
     pub cluster: String,
-    /// Its uid.
+    /// Uid of the `MultiKueueCluster`.
     pub uid: String,
 }
 
-/// Why a text is no cluster identity.
+/// A text that is no cluster identity.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("\"{0}\" is not spiffe://HUB-ID/cluster/NAME/UID")]
 pub struct BadIdentity(pub String);
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_parsed() {
+    fn identity_round_trips_through_its_uri() {
         let identity = ClusterIdentity {
             hub_id: "h-1".into(),
             cluster: "eu.west-1".into(),
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_no_identities() {
+    fn invalid_uri_is_no_identity() {
         for text in [
             "",
             "https://h/cluster/a/u",

@@ -1,16 +1,17 @@
-//! Who may speak for a cluster: the hub's authority, the certificates it gives, and the one-time tokens that are
-//! exchanged for the first of them.
+//! Identities of clusters: the hub's CA, the certificates it issues, and the join tokens that
+//! agents exchange for their first certificate.
 //!
 //! # Guarantees
-//! - A token is exchanged at most once, over all replicas: it is marked as used, under the Secret's resource version,
-//!   before a certificate is made.
-//! - Private keys of agents are never seen here.
+//! - A token is exchanged at most once, over all replicas: it is marked as used, under the Secret's
+//!   resource version, before its certificate leaves the hub.
+//! - The hub never sees an agent's private key.
 
 pub mod authority;
 pub mod ca;
 pub mod identity;
 pub mod store;
 pub mod token;
+pub mod token_store;
 
 pub use authority::Authority;
 pub use ca::Ca;

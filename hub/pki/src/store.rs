@@ -1,4 +1,4 @@
-//! Where the authority and the tokens are kept: two Secrets in the hub's namespace.
+//! Keeps the CA, the hub's id and what belongs to them in a Secret of the hub's namespace.
 
 use std::collections::BTreeMap;
 
@@ -13,61 +13,56 @@ use switchyard_api::names;
 
 use super::authority::Authority;
 use super::ca::Ca;
-use super::token::{Token, TokenBook, TokenError};
 
-/// Holds the authority (`tls.crt`, `tls.key`; [`Authority`] says what is beside them while it is being replaced), `hub-id`
-/// and `hub-address`.
+/// Holds the CA (`tls.crt`, `tls.key`, and the keys of a rotation; see [`Authority`]), `hub-id` and
+/// `hub-address`.
 pub const CA_SECRET: &str = "switchyard-hub-ca";
-/// Holds the join tokens, hashed, one entry each.
-pub const TOKEN_SECRET: &str = "switchyard-join-tokens";
-/// Key of [`CA_SECRET`]: where agents dial, for people who make tokens.
+/// Key of [`CA_SECRET`]: the address that agents dial, for join tokens.
 pub const ADDRESS_KEY: &str = "hub-address";
-/// Key of [`CA_SECRET`]: the hub's identity.
+/// Key of [`CA_SECRET`]: the hub's id.
 pub const HUB_ID_KEY: &str = "hub-id";
-/// Key of [`CA_SECRET`]: from it the keys of copies are derived.
+/// Key of [`CA_SECRET`]: the root of the keys that prove copies.
 pub const COPY_KEY: &str = "copies.key";
-/// Key of [`CA_SECRET`]: the uids of kubeconfig workers whose key is in force, one a line.
+/// Key of [`CA_SECRET`]: the uids of kubeconfig workers that enforce their key, one a line.
 pub const PROVED_KEY: &str = "copies.in-force";
 
-/// Uids that [`PROVED_KEY`] holds. The oldest go first, which has those workers looked at again.
+/// Uids in [`PROVED_KEY`]. Dropping the oldest makes the hub check those workers again.
 const MAX_PROVED: usize = 4096;
 
-/// Writers of the same Secret that may win before us, one after another, until we give up.
-const ATTEMPTS: usize = 16;
+/// Retries after conflicts with other writers of the same Secret.
+pub(crate) const CONFLICT_RETRIES: usize = 16;
 const FIELD_MANAGER: &str = "switchyard";
 
-/// The authority and the identity that goes with it.
+/// The hub's id, its CA, and what belongs to it.
 #[derive(Debug)]
-pub struct Stored {
-    /// The authority.
+pub struct HubIdentity {
     pub authority: Authority,
-    /// The hub's identity.
     pub hub_id: String,
-    /// Since when the hub remembers what it has done; none if it has never forgotten anything.
+    /// From when on the hub remembers its actions. None if it never lost its store.
     pub memory_since: Option<Timestamp>,
-    /// From it the keys of copies are derived.
+    /// The root of the keys that prove copies.
     pub copy_key: RootKey,
 }
 
-/// Reads the authority, or makes it. Of several replicas that try at once, one creates it and all use that one.
+/// Reads the CA, or creates it. If several replicas try at once, all use the one that was created.
 ///
-/// `hub_id` is used only for a new authority; a Secret that holds one keeps it. `address` is written when it changed.
+/// `hub_id` is for a new CA only; a Secret keeps its own. `address` is written if it changed.
 ///
 /// # Errors
-/// When the API refuses, or the Secret holds something unusable: it is never overwritten, since every agent's trust
-/// hangs on it.
+/// The API refuses, or the Secret is unusable. It is never overwritten: every agent's trust depends
+/// on it.
 pub async fn load_or_create(
     secrets: &Api<Secret>,
     hub_id: &str,
     address: Option<&str>,
     now: Timestamp,
-) -> anyhow::Result<Stored> {
-    for _ in 0..ATTEMPTS {
+) -> anyhow::Result<HubIdentity> {
+    for _ in 0..CONFLICT_RETRIES {
         if let Some(secret) = secrets.get_opt(CA_SECRET).await.context("reading the CA Secret")? {
             let memory = memory_since(&secret, hub_id, now)?;
             if let Some((since, true)) = memory {
                 match secrets.replace(CA_SECRET, &post(), &remembering(secret, since)).await {
-                    // Read again what it says now.
+                    // Read what was written.
                     Ok(_) => {}
                     Err(kube::Error::Api(status)) if status.is_conflict() => {}
                     Err(error) => {
@@ -87,9 +82,9 @@ pub async fn load_or_create(
                 }
                 continue;
             };
-            let Identity { authority, hub_id } = read(&secret)?;
+            let StoredAuthority { authority, hub_id } = read(&secret)?;
             publish_address(secrets, secret, address).await?;
-            return Ok(Stored {
+            return Ok(HubIdentity {
                 authority,
                 hub_id,
                 memory_since: memory.map(|(since, _)| since),
@@ -109,7 +104,7 @@ pub async fn load_or_create(
             ..Secret::default()
         });
         match secrets.create(&post(), &secret).await {
-            // Read again, as the other replicas do.
+            // Read what was created, as the other replicas do.
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             Err(error) => return Err(error).context("creating the CA Secret"),
@@ -118,13 +113,12 @@ pub async fn load_or_create(
     bail!("the Secret {CA_SECRET} appears and disappears; another program fights over it")
 }
 
-/// The authority, and whose it is.
-struct Identity {
+struct StoredAuthority {
     authority: Authority,
     hub_id: String,
 }
 
-/// The root of the keys of copies; none in a Secret of an earlier version.
+/// The root key. None in a Secret of an earlier version.
 fn copy_key(secret: &Secret) -> anyhow::Result<Option<RootKey>> {
     let Some(text) = secret.data.as_ref().and_then(|data| data.get(COPY_KEY)) else {
         return Ok(None);
@@ -135,7 +129,7 @@ fn copy_key(secret: &Secret) -> anyhow::Result<Option<RootKey>> {
     Ok(Some(key))
 }
 
-/// With a new one. Of what was said to be in force, nothing is by it.
+/// With a new root key. No worker enforces a key derived from it yet.
 fn with_copy_key(mut secret: Secret) -> Secret {
     let data = secret.data.get_or_insert_default();
     data.insert(COPY_KEY.to_owned(), ByteString(RootKey::generate().text().into_bytes()));
@@ -143,27 +137,27 @@ fn with_copy_key(mut secret: Secret) -> Secret {
     secret
 }
 
-/// The uids of kubeconfig workers whose key is in force, oldest first.
+/// The uids of kubeconfig workers that enforce their key, oldest first.
 fn proved(secret: &Secret) -> Vec<String> {
     let text = secret.data.as_ref().and_then(|data| data.get(PROVED_KEY));
     let text = text.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned()).unwrap_or_default();
     text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// Whether the key of the kubeconfig worker with this uid is in force.
+/// Whether the kubeconfig worker with this uid enforces its key.
 ///
 /// # Errors
-/// When the API refuses, or the Secret is gone.
+/// The API refuses, or the Secret is gone.
 pub async fn is_proved(secrets: &Api<Secret>, uid: &str) -> anyhow::Result<bool> {
     Ok(proved(&existing(secrets).await?).iter().any(|known| known == uid))
 }
 
-/// Notes that the key of the kubeconfig worker with this uid is in force.
+/// Records that the kubeconfig worker with this uid enforces its key.
 ///
 /// # Errors
-/// As [`is_proved`]; or others wrote the Secret each time.
+/// As [`is_proved`], or every write met a conflict.
 pub async fn note_proved(secrets: &Api<Secret>, uid: &str) -> anyhow::Result<()> {
-    for _ in 0..ATTEMPTS {
+    for _ in 0..CONFLICT_RETRIES {
         let secret = existing(secrets).await?;
         let uids = proved(&secret);
         if uids.iter().any(|known| known == uid) {
@@ -189,7 +183,7 @@ fn with_proved(mut secret: Secret, mut uids: Vec<String>, uid: &str) -> Secret {
     secret
 }
 
-fn read(secret: &Secret) -> anyhow::Result<Identity> {
+fn read(secret: &Secret) -> anyhow::Result<StoredAuthority> {
     let data = secret.data.clone().unwrap_or_default();
     let id = data
         .get(HUB_ID_KEY)
@@ -198,15 +192,15 @@ fn read(secret: &Secret) -> anyhow::Result<Identity> {
         .with_context(|| format!("{CA_SECRET}: {HUB_ID_KEY} is not text"))?;
     let authority = Authority::read(&data)
         .with_context(|| format!("the Secret {CA_SECRET} is kept as it is; mend or delete it"))?;
-    Ok(Identity { authority, hub_id: hub_id.trim().to_owned() })
+    Ok(StoredAuthority { authority, hub_id: hub_id.trim().to_owned() })
 }
 
-/// Since when the hub of this cluster, whose id would be `own` if it were new, remembers what it has done; and whether that is
-/// to be written down.
+/// From when on the hub remembers its actions, and whether that has to be written. `own` is the id
+/// of a new hub in this cluster.
 ///
-/// People say it by an annotation. If they do not, an identity that is not this cluster's own was brought here from a backup,
-/// and the hub remembers nothing from before it first began here. That it writes down as the annotation; one that is older than
-/// the Secret came with the backup, from an earlier loss.
+/// An operator may set it by the annotation. Without it, a hub id of another cluster came from a
+/// backup. The hub then remembers nothing from before its first start here, and records that as the
+/// annotation. An annotation older than the Secret came with the backup, from an earlier loss.
 fn memory_since(
     secret: &Secret,
     own: &str,
@@ -232,12 +226,12 @@ fn memory_since(
     }))
 }
 
-/// Reads the authority again. With `step`, the next step of a replacement is taken if it is due; of several writers, one
-/// takes it.
+/// Reads the CA. With `step`, also takes the next step of a rotation if it is due; one of several
+/// writers succeeds.
 ///
 /// # Errors
-/// When the API refuses, or the Secret is gone or holds something unusable.
-pub async fn look(secrets: &Api<Secret>, step: bool, now: Timestamp) -> anyhow::Result<Authority> {
+/// The API refuses, or the Secret is gone or unusable.
+pub async fn load(secrets: &Api<Secret>, step: bool, now: Timestamp) -> anyhow::Result<Authority> {
     let secret = existing(secrets).await?;
     let authority = read(&secret)?.authority;
     match authority.step(now).filter(|_| step) {
@@ -249,23 +243,23 @@ pub async fn look(secrets: &Api<Secret>, step: bool, now: Timestamp) -> anyhow::
     }
 }
 
-/// Begins to replace the authority by a new one; see [`Authority::replace`].
+/// Starts a CA rotation; see [`Authority::replace`].
 ///
 /// # Errors
-/// When it is being replaced already, the API refuses, or there is none yet.
+/// A rotation is under way, the API refuses, or there is no CA yet.
 pub async fn replace(secrets: &Api<Secret>, now: Timestamp) -> anyhow::Result<Authority> {
     let secret = existing(secrets).await?;
-    let Identity { authority, hub_id } = read(&secret)?;
+    let StoredAuthority { authority, hub_id } = read(&secret)?;
     let next = authority.replace(Ca::generate(&hub_id, now)?)?;
     put(secrets, secret, &next).await?;
     Ok(next)
 }
 
-/// Says that the hub remembers nothing from before `since`. Where there is no authority, makes a new one for the hub of this
-/// id. Returns the hub's id, and whether its authority is new.
+/// Records that the hub remembers nothing from before `since`. Creates a CA for `hub_id` if there
+/// is none. Returns the hub's id, and whether the CA is new.
 ///
 /// # Errors
-/// When the API refuses, there is neither authority nor id, or the authority is another hub's.
+/// The API refuses, there is neither CA nor id, or the CA belongs to another hub.
 pub async fn recover(
     secrets: &Api<Secret>,
     hub_id: Option<&str>,
@@ -297,7 +291,7 @@ pub async fn recover(
     Ok((id.to_owned(), true))
 }
 
-/// With the annotation that says since when the hub remembers.
+/// With the annotation that says from when on the hub remembers.
 fn remembering(mut secret: Secret, since: Timestamp) -> Secret {
     secret.annotations_mut().insert(names::MEMORY_SINCE.to_owned(), since.to_string());
     secret
@@ -317,7 +311,7 @@ async fn put(
     secrets.replace(CA_SECRET, &post(), &secret).await.context("writing the CA Secret").map(drop)
 }
 
-/// Best effort under the resource version: another replica writes the same.
+/// Best effort: on a conflict, another replica writes the same.
 async fn publish_address(
     secrets: &Api<Secret>,
     mut secret: Secret,
@@ -336,139 +330,13 @@ async fn publish_address(
     }
 }
 
-/// Why a token was not redeemed.
-#[derive(Debug, thiserror::Error)]
-pub enum RedeemError {
-    /// It is not good.
-    #[error(transparent)]
-    Refused(#[from] TokenError),
-    /// The API did not let us find out.
-    #[error("the token Secret could not be read or written: {0}")]
-    Api(#[from] kube::Error),
-    /// The API server did not answer.
-    #[error("the token Secret was not read in time")]
-    Late,
-    /// Others wrote the Secret each time we tried.
-    #[error("the token Secret is too contended")]
-    Contended,
-}
-
-/// All join tokens.
-///
-/// # Errors
-/// When the API refuses.
-pub async fn tokens(secrets: &Api<Secret>) -> Result<TokenBook, kube::Error> {
-    Ok(secrets.get_opt(TOKEN_SECRET).await?.as_ref().map(book).unwrap_or_default())
-}
-
-/// Uses `token` up for a signing request. When this returns `Ok`, it is marked as used in the API, and by that request alone.
-///
-/// # Errors
-/// [`RedeemError`]; the token is then not used up, except when the API failed while it may have written. The same request may then
-/// be repeated.
-pub async fn redeem(
-    secrets: &Api<Secret>,
-    token: &Token,
-    csr: &[u8],
-    now: Timestamp,
-) -> Result<(), RedeemError> {
-    for _ in 0..ATTEMPTS {
-        let Some(secret) = secrets.get_opt(TOKEN_SECRET).await? else {
-            return Err(TokenError::Unknown.into());
-        };
-        let mut book = book(&secret);
-        if !book.redeem(token, csr, now.as_second())? {
-            return Ok(());
-        }
-        match write(secrets, secret, &book).await {
-            Ok(()) => return Ok(()),
-            // Another token was made or used meanwhile, or this one by another caller: look again.
-            Err(kube::Error::Api(status)) if status.is_conflict() => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(RedeemError::Contended)
-}
-
-/// Adds a token, for the command line.
-///
-/// # Errors
-/// As [`redeem`].
-pub async fn add(
-    secrets: &Api<Secret>,
-    token: &Token,
-    ttl_seconds: i64,
-    now: Timestamp,
-) -> Result<(), RedeemError> {
-    for _ in 0..ATTEMPTS {
-        let found = secrets.get_opt(TOKEN_SECRET).await?;
-        let mut book = found.as_ref().map(book).unwrap_or_default();
-        book.add(token, ttl_seconds, now.as_second())?;
-        let written = match found {
-            Some(secret) => write(secrets, secret, &book).await,
-            None => {
-                let secret = Secret {
-                    metadata: named(TOKEN_SECRET),
-                    data: Some(data(&book)),
-                    ..Secret::default()
-                };
-                secrets.create(&post(), &secret).await.map(drop)
-            }
-        };
-        match written {
-            Ok(()) => return Ok(()),
-            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(RedeemError::Contended)
-}
-
-/// Drops expired tokens. Returns how many; a conflict leaves them for the next time.
-///
-/// # Errors
-/// When the API refuses.
-pub async fn sweep(secrets: &Api<Secret>, now: Timestamp) -> Result<usize, kube::Error> {
-    let Some(secret) = secrets.get_opt(TOKEN_SECRET).await? else { return Ok(0) };
-    let mut book = book(&secret);
-    let swept = book.sweep(now.as_second());
-    if swept == 0 {
-        return Ok(0);
-    }
-    match write(secrets, secret, &book).await {
-        Ok(()) => Ok(swept),
-        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(0),
-        Err(error) => Err(error),
-    }
-}
-
-fn book(secret: &Secret) -> TokenBook {
-    let entries = secret.data.iter().flatten().map(|(id, json)| (id.as_str(), json.0.as_slice()));
-    TokenBook::from_entries(entries)
-}
-
-fn data(book: &TokenBook) -> BTreeMap<String, ByteString> {
-    book.entries().map(|(id, json)| (id, ByteString(json))).collect()
-}
-
-/// Replaces under the resource version that was read: the precondition of "once".
-async fn write(
-    secrets: &Api<Secret>,
-    mut secret: Secret,
-    book: &TokenBook,
-) -> Result<(), kube::Error> {
-    secret.data = Some(data(book));
-    secrets.replace(TOKEN_SECRET, &post(), &secret).await.map(drop)
-}
-
-fn named(name: &str) -> ObjectMeta {
+pub(crate) fn named(name: &str) -> ObjectMeta {
     let labels =
         BTreeMap::from([("app.kubernetes.io/part-of".to_owned(), "switchyard".to_owned())]);
     ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() }
 }
 
-fn post() -> PostParams {
+pub(crate) fn post() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 
@@ -477,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_with_a_key_in_force_are_noted_up_to_a_bound() {
+    fn enforced_workers_are_recorded_up_to_a_bound() {
         let mut secret = with_copy_key(Secret::default());
         assert!(copy_key(&secret).unwrap().is_some());
         for index in 0..MAX_PROVED + 2 {
@@ -490,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn secret_with_no_key_of_copies_is_told_from_one_that_is_broken() {
+    fn missing_copy_key_differs_from_an_invalid_one() {
         let with = |text: &str| {
             let data =
                 BTreeMap::from([(COPY_KEY.to_owned(), ByteString(text.as_bytes().to_vec()))]);
@@ -504,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hub_remembers_since_it_first_began_with_a_brought_identity_or_since_people_say() {
+    fn memory_starts_at_first_start_or_at_the_annotation() {
         let at = |day: i8| {
             jiff::civil::date(2026, 1, day).to_zoned(jiff::tz::TimeZone::UTC).unwrap().timestamp()
         };

@@ -1,4 +1,4 @@
-//! Join tokens: what is printed, what is stored, and who may use one once. Pure.
+//! Join tokens: the printed form, the stored form, and the rules of their use. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,43 +11,43 @@ use sha2::{Digest, Sha256};
 use switchyard_api::validate::is_subdomain;
 use thiserror::Error;
 
-/// The longest life that may be asked for, in seconds: a week.
+/// Longest lifetime of a token, in seconds: a week.
 pub const MAX_TTL_SECONDS: i64 = 7 * 24 * 3600;
-/// How many tokens are kept at once; a Secret holds 1 MiB, an entry is about 200 bytes.
+/// Most tokens stored at once. A Secret holds 1 MiB, an entry takes about 200 bytes.
 pub const MAX_TOKENS: usize = 1000;
 
-/// The answer to the request that used a token up may be lost. For so long it gets one again: the certificate is for its own
-/// key, so nobody else gains by it.
+/// For this many seconds, the signing request that used a token gets its answer again, as the first
+/// may be lost. The certificate is for that request's key, so no one else gains by it.
 pub const REPEAT_SECONDS: i64 = 600;
 
-/// Bytes of randomness in a token's secret.
 const SECRET_BYTES: usize = 32;
 
-/// A token as a person passes it on: `<cluster>.<id>.<secret>`.
+/// A join token as a person passes it on: `<cluster>.<id>.<secret>`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
-    /// The only `MultiKueueCluster` that it can enrol.
+    /// The only `MultiKueueCluster` that the token can enrol.
     pub cluster: String,
-    /// Under which its record is kept.
+    /// The key of the token's record.
     pub id: String,
-    /// 32 random bytes, URL-safe base64.
+    /// 32 random bytes in URL-safe base64.
     pub secret: String,
 }
 
 impl Token {
-    /// A token for `cluster` made of the given randomness.
+    /// A token for `cluster` from the given random bytes.
     pub fn from_random(cluster: &str, id: [u8; 8], secret: [u8; SECRET_BYTES]) -> Self {
         let id = id.iter().map(|byte| format!("{byte:02x}")).collect();
         Self { cluster: cluster.to_owned(), id, secret: URL_SAFE_NO_PAD.encode(secret) }
     }
 
-    /// SHA-256 of the secret, hex. The secret has 256 random bits, so a plain hash is as good as a slow one.
+    /// SHA-256 of the secret, hex. The secret has 256 random bits, so a slow hash would add
+    /// nothing.
     pub fn hash(&self) -> String {
         hex(&Sha256::digest(self.secret.as_bytes()))
     }
 }
 
-// A token must not reach a log by accident.
+// Keeps the secret out of logs.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Token({}.{}.…)", self.cluster, self.id)
@@ -63,7 +63,7 @@ impl fmt::Display for Token {
 impl FromStr for Token {
     type Err = TokenError;
 
-    /// Cluster names may hold dots, the other parts never do: so it is read from the right.
+    /// Parses from the right: cluster names may contain dots, the other parts do not.
     fn from_str(text: &str) -> Result<Self, TokenError> {
         if text.len() > 512 {
             return Err(TokenError::Malformed);
@@ -73,7 +73,7 @@ impl FromStr for Token {
         else {
             return Err(TokenError::Malformed);
         };
-        // Nothing else is safe in a lookup and in a log line.
+        // Other characters would be unsafe in a lookup or a log line.
         let is_word = |text: &str| {
             text.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'_')
         };
@@ -89,63 +89,57 @@ impl FromStr for Token {
     }
 }
 
-/// Why a token was refused. For the hub's log only: the caller hears "refused".
+/// Why a token was refused. It goes to the log only; the caller hears "refused".
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum TokenError {
-    /// Not of the form of a token.
     #[error("malformed token")]
     Malformed,
-    /// No such token: never made, or swept after it expired.
+    /// The token was never made, or was removed after it expired.
     #[error("unknown token")]
     Unknown,
-    /// The secret is not the one that was printed.
     #[error("wrong token secret")]
     WrongSecret,
-    /// Made for another cluster.
     #[error("token is for cluster \"{0}\"")]
     OtherCluster(String),
-    /// Its time is over.
     #[error("token expired")]
     Expired,
-    /// It has been used.
     #[error("token already used")]
     Used,
-    /// No room for another.
     #[error(
         "{MAX_TOKENS} join tokens are outstanding; wait for some to expire, or delete the Secret"
     )]
     Full,
-    /// The life asked for is not allowed.
     #[error("a token's TTL must be between 1 s and {MAX_TTL_SECONDS} s")]
     BadTtl,
 }
 
-/// What is kept of a token.
+/// The stored form of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
-    /// The cluster it is for.
+pub struct TokenRecord {
     pub cluster: String,
     /// [`Token::hash`].
     pub hash: String,
     /// Seconds since the Unix epoch.
     pub expires: i64,
-    /// When it was used, seconds since the Unix epoch.
+    /// When the token was used, in seconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<i64>,
-    /// By which signing request: SHA-256 of it, hex. That one may be repeated for [`REPEAT_SECONDS`].
+    /// SHA-256 (hex) of the signing request that used the token. The same request may be repeated
+    /// for [`REPEAT_SECONDS`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_by: Option<String>,
 }
 
-/// All tokens of a hub, by id: the content of the Secret.
+/// The tokens of a hub by id: the content of the Secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenBook {
-    records: BTreeMap<String, Record>,
+    records: BTreeMap<String, TokenRecord>,
     unreadable: usize,
 }
 
 impl TokenBook {
-    /// Reads the Secret's data. Entries that cannot be read are left out, and counted in [`Self::unreadable`].
+    /// Reads the Secret's data. Unreadable entries are left out and counted in
+    /// [`Self::unreadable`].
     pub fn from_entries<'a>(entries: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
         let mut book = Self::default();
         for (id, json) in entries {
@@ -166,29 +160,29 @@ impl TokenBook {
             .filter_map(|(id, record)| Some((id.clone(), serde_json::to_vec(record).ok()?)))
     }
 
-    /// How many entries could not be read. They are dropped at the next write.
+    /// The number of unreadable entries. The next write drops them.
     pub fn unreadable(&self) -> usize {
         self.unreadable
     }
 
-    /// How many tokens are kept, used ones included.
+    /// The number of tokens, used ones included.
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Drops what expired before `now` (seconds). Used tokens stay until then, so that reuse is told from ignorance.
+    /// Removes tokens that expired before `now` (seconds). A used token stays until then, so that
+    /// its reuse is reported as such.
     pub fn sweep(&mut self, now: i64) -> usize {
         let before = self.records.len();
         self.records.retain(|_, record| record.expires > now);
         before - self.records.len()
     }
 
-    /// Takes a new token in.
+    /// Adds a token.
     ///
     /// # Errors
     /// [`TokenError::Full`] and [`TokenError::BadTtl`].
@@ -200,7 +194,7 @@ impl TokenBook {
         if self.records.len() >= MAX_TOKENS {
             return Err(TokenError::Full);
         }
-        let record = Record {
+        let record = TokenRecord {
             cluster: token.cluster.clone(),
             hash: token.hash(),
             expires: now.saturating_add(ttl_seconds),
@@ -211,13 +205,13 @@ impl TokenBook {
         Ok(())
     }
 
-    /// Whether a token may be used now for this signing request.
+    /// Whether a signing request may use a token now.
     ///
     /// # Errors
-    /// Says why not.
+    /// The reason for a refusal.
     pub fn check(&self, token: &Token, csr: &[u8], now: i64) -> Result<(), TokenError> {
         let record = self.records.get(&token.id).ok_or(TokenError::Unknown)?;
-        if !same(record.hash.as_bytes(), token.hash().as_bytes()) {
+        if !constant_time_eq(record.hash.as_bytes(), token.hash().as_bytes()) {
             return Err(TokenError::WrongSecret);
         }
         if record.cluster != token.cluster {
@@ -235,11 +229,12 @@ impl TokenBook {
         }
     }
 
-    /// Uses a token up for a signing request. The book must then be written under its resource version before anything is given
-    /// for it. Returns whether the book has changed: a repeated request changes nothing.
+    /// Uses up a token for a signing request. The caller must write the book under its resource
+    /// version before the certificate leaves the hub. Returns whether the book has changed: a
+    /// repeated request changes nothing.
     ///
     /// # Errors
-    /// Says why not; the book is unchanged then.
+    /// The reason for a refusal. The book is unchanged.
     pub fn redeem(&mut self, token: &Token, csr: &[u8], now: i64) -> Result<bool, TokenError> {
         self.check(token, csr, now)?;
         let Some(record) = self.records.get_mut(&token.id).filter(|record| record.used.is_none())
@@ -251,17 +246,16 @@ impl TokenBook {
     }
 }
 
-/// By which a signing request is known again.
+/// Identifies a signing request.
 fn hash_of(csr: &[u8]) -> String {
     hex(&Sha256::digest(csr))
 }
 
-/// Compares without telling by its time where two texts differ.
-fn same(a: &[u8], b: &[u8]) -> bool {
+/// Takes the same time for all texts of one length.
+fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (x, y)| difference | (x ^ y)) == 0
 }
 
-/// Lower-case hex.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -283,14 +277,14 @@ mod tests {
     }
 
     #[test]
-    fn a_token_survives_printing_even_with_dots_in_the_name() {
+    fn token_round_trips_with_dots_in_the_cluster_name() {
         let token = token("eu.west-1");
         assert_eq!(token.to_string().parse(), Ok(token.clone()));
         assert!(!format!("{token:?}").contains(&token.secret));
     }
 
     #[test]
-    fn the_book_survives_the_secret_and_never_holds_the_secret_itself() {
+    fn token_book_round_trips_without_the_token_secret() {
         let book = book("a");
         let entries: Vec<_> = book.entries().collect();
         let text = String::from_utf8(entries[0].1.clone()).unwrap();
@@ -303,14 +297,14 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_once() {
+    fn token_is_redeemed_once() {
         let mut book = book("a");
         assert_eq!(book.redeem(&token("a"), b"one", NOW + 1), Ok(true));
         assert_eq!(book.redeem(&token("a"), b"another", NOW + 1), Err(TokenError::Used));
     }
 
     #[test]
-    fn used_token_answers_the_same_request_for_a_while() {
+    fn used_token_accepts_the_same_request_for_a_while() {
         let mut book = TokenBook::default();
         book.add(&token("a"), 3600, NOW).unwrap();
         assert_eq!(book.redeem(&token("a"), b"one", NOW), Ok(true));
@@ -320,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn token_names_a_cluster_and_nothing_else() {
+    fn token_with_invalid_characters_is_malformed() {
         for text in [
             "?watch=true.aa.bb",
             "a/b.aa.bb",
@@ -337,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_has_its_reason() {
+    fn token_refusals_have_their_reasons() {
         let wrong = Token { secret: "x".repeat(43), ..token("a") };
         let unknown = Token { id: "00".into(), ..token("a") };
         let other = Token { cluster: "b".into(), ..token("a") };
@@ -359,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_book_is_bounded_and_swept() {
+    fn token_book_is_bounded_and_swept() {
         let mut book = TokenBook::default();
         for number in 0..MAX_TOKENS as u64 {
             let token = Token::from_random("a", number.to_be_bytes(), [1; SECRET_BYTES]);

@@ -1,4 +1,4 @@
-//! What one session has observed so far: order, inventory, and what of it is persisted. Pure.
+//! The inbound half of one session: order of messages, inventory, and persisted results. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,38 +6,40 @@ use switchyard_dispatcher::is_terminal;
 use switchyard_proto::digest::Digest;
 use switchyard_proto::v1::{self, Observed, State};
 
-use super::held_ends::HeldEnds;
+use super::unpersisted_results::UnpersistedResults;
 
-/// What to do with a message of observations.
+/// The verdict on a message of observations.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Accepted {
-    /// Take its observations in.
+    /// Use its observations.
     Take {
-        /// It ends the inventory: these are all workloads of ours on the cluster.
+        /// All workloads of this hub on the cluster. Present when the message completes the
+        /// inventory.
         inventory: Option<BTreeSet<String>>,
     },
-    /// It has been seen.
+    /// The session has had this message.
     Repeated,
-    /// Some before it is missing. The session must end, or the agent send everything again.
+    /// Messages before it are missing. The session must end.
     Gap {
         /// The sequence number that was due.
         expected: u64,
     },
-    /// It speaks of more workloads than a cluster may.
+    /// The cluster reports more workloads than it may.
     TooMany,
 }
 
 /// The inbound half of a session.
 #[derive(Debug)]
 pub struct Inbound {
-    /// The most workloads that it may speak of.
+    /// Most workloads that the cluster may report.
     limit: usize,
     last: u64,
-    /// Being collected.
+    /// The inventory while its messages arrive.
     inventory: Option<BTreeSet<String>>,
-    held: HeldEnds,
+    held: UnpersistedResults,
     acked: u64,
-    /// What was last told of each workload, and the digest over it. What is gone is in neither.
+    /// The last report of each workload, and the digest over them. Workloads reported gone are in
+    /// neither.
     told: BTreeMap<String, (u64, State)>,
     digest: Digest,
 }
@@ -49,13 +51,13 @@ impl Default for Inbound {
 }
 
 impl Inbound {
-    /// One in which the cluster may speak of so many workloads.
+    /// Bounds the workloads that the cluster may report.
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
             last: 0,
             inventory: None,
-            held: HeldEnds::default(),
+            held: UnpersistedResults::default(),
             acked: 0,
             told: BTreeMap::new(),
             digest: Digest::default(),
@@ -91,7 +93,7 @@ impl Inbound {
         Accepted::Take { inventory }
     }
 
-    /// The buckets in which the agent's digest differs from what it told us; empty if it has no drift.
+    /// The buckets in which the agent's digest differs from its reports. Empty: no drift.
     pub fn drift(&self, theirs: &v1::Digest) -> Vec<u32> {
         self.digest.differing_buckets(theirs)
     }
@@ -110,8 +112,11 @@ impl Inbound {
         }
     }
 
-    /// Terminal observations in the last accepted message have to be persisted before it may be acknowledged; but for those of
-    /// what is gone by now: a cluster lets only go of an end that was persisted, or needed by nobody, in an earlier session.
+    /// Holds the acknowledgement back until the terminal states in the last accepted message are
+    /// persisted.
+    ///
+    /// Workloads reported gone release their results: an agent deletes a copy only after an earlier
+    /// session acknowledged its terminal state or showed that it is not needed.
     pub fn hold_ends(&mut self, message: &Observed) {
         for observation in &message.observations {
             match observation.state() {
@@ -126,12 +131,13 @@ impl Inbound {
         }
     }
 
-    /// The end of an attempt, and of those before it, is persisted. Returns whether one of them was held.
+    /// The terminal states of a workload up to this attempt are persisted. Returns whether any was
+    /// held.
     pub fn persisted(&mut self, workload_uid: &str, attempt: u64) -> bool {
         self.held.release(workload_uid, attempt)
     }
 
-    /// The sequence number to acknowledge, if it is larger than the last one that this returned.
+    /// The sequence number to acknowledge, if it has grown since the last call.
     pub fn ack(&mut self) -> Option<u64> {
         let through = self.held.first().map_or(self.last, |first| first - 1);
         if through <= self.acked {
@@ -170,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_wait_count_as_what_a_cluster_speaks_of() {
+    fn unpersisted_results_count_towards_the_limit() {
         let mut inbound = Inbound::new(2);
         for sequence in 1..=3 {
             assert_eq!(
@@ -196,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_taken_once_and_in_order() {
+    fn observed_messages_are_taken_once_and_in_order() {
         let mut inbound = Inbound::default();
         let take = Accepted::Take { inventory: None };
         assert_eq!(inbound.accept(&message(1, false, false, &[])), take);
@@ -206,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_makes_workloads_up_is_not_heard_to_the_end() {
+    fn inbound_rejects_more_workloads_than_its_limit() {
         let mut inbound = Inbound::new(3);
         let running = |uid: &str| Observation {
             workload_uid: uid.into(),
@@ -232,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inventory_is_whole_with_its_last_message() {
+    fn inventory_is_complete_with_its_last_message() {
         let mut inbound = Inbound::default();
         assert_eq!(
             inbound.accept(&message(1, true, true, &["a"])),
@@ -248,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_state_holds_the_acknowledgement_back() {
+    fn unpersisted_result_holds_the_acknowledgement_back() {
         let mut inbound = Inbound::default();
         inbound.accept(&message(1, false, false, &[]));
         assert_eq!(inbound.ack(), Some(1));
@@ -265,9 +271,9 @@ mod tests {
         assert_eq!(inbound.ack(), None, "said once");
     }
 
-    /// A cluster at its limit floods: what a message costs depends on the message alone.
+    /// The cost of a message depends on that message alone, even for a cluster at its limit.
     #[test]
-    fn gone_flood_over_held_ends_visits_each_once() {
+    fn gone_flood_visits_each_held_result_once() {
         const HELD: usize = 199_000;
         const FLOOD: usize = 100 * 10_000;
         let mut inbound = Inbound::default();
@@ -307,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_what_is_gone_holds_nothing_back() {
+    fn result_of_a_gone_workload_holds_nothing_back() {
         let mut inbound = Inbound::default();
         let mut say = |sequence: u64, said: &[(u64, State)]| {
             let observed = |(attempt, state): &(u64, State)| Observation {

@@ -1,11 +1,11 @@
-//! One cluster as the hub talks to it: what it is told ([`outbox`]) and what it tells ([`inbound`]). The same for
-//! agents that dialled in and for agents hosted in this process.
+//! One cluster as the hub talks to it: desired state out ([`outbox`]), observations in
+//! ([`inbound`]). Agents that dialled in and agents hosted in this process use it alike.
 
-mod held_ends;
+pub mod channel;
 pub mod inbound;
 pub mod outbox;
-pub mod port;
+mod unpersisted_results;
 
+pub use channel::{ClusterChannel, ClusterChannels, Outgoing};
 pub use inbound::Inbound;
-pub use outbox::{Content, Outbox};
-pub use port::{Outgoing, Port, Ports};
+pub use outbox::{Outbox, Payload};

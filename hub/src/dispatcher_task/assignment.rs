@@ -1,4 +1,4 @@
-//! The dispatcher's wish as the assignment that a cluster is sent.
+//! Builds the assignment that a cluster receives for a decision of the dispatcher.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,55 +9,59 @@ use switchyard_dispatcher::PreemptionGate;
 use switchyard_proto::MAX_PAYLOAD;
 use switchyard_proto::v1::{Assignment, OnDisconnect, Phase, on_disconnect};
 
-use super::facts::{priority_class, sized};
-use super::mirror::job_of;
-use super::payload::{PayloadError, content, owner, runs_elsewhere};
-use super::replicas::follows;
-use crate::cluster_channel::Content;
+use super::gather::sized;
+use super::job_status::sent_job;
+use super::payload::{PayloadError, encode_payload, require_managed_by_kueue, sent_owner};
+use super::replicas::is_later_replica;
+use super::workload_view::priority_class;
+use crate::cluster_channel::Payload;
 
-/// What a cluster is to create for a workload. A later replica of an object comes without it: it is there with the first. `held`:
-/// the workload's quota, where that is in memory.
+/// Builds the objects that the agent creates for a workload. `held` is quota reserved in memory
+/// only.
+///
+/// The job of a later replica is empty: the agent creates it with the first replica.
 ///
 /// # Errors
-/// Says why there is nothing to create.
-pub(super) fn made_of(
+/// Why the workload cannot be sent.
+pub(super) fn build_payload(
     ctx: &Context,
     workload: &Workload,
     held: Option<&Admission>,
-) -> Result<Arc<Content>, PayloadError> {
-    let Some((kind, job)) = job_of(ctx, workload) else {
-        let owned = owner(workload).ok_or(PayloadError::NoOwner)?;
+) -> Result<Arc<Payload>, PayloadError> {
+    let Some((kind, job)) = sent_job(ctx, workload) else {
+        let owned = sent_owner(workload).ok_or(PayloadError::NoOwner)?;
         return Err(PayloadError::OwnerMissing {
             kind: owned.kind.id().kind.to_owned(),
             name: owned.name.to_owned(),
         });
     };
     let job = job.value();
-    runs_elsewhere(kind, &job)?;
+    require_managed_by_kueue(kind, &job)?;
     let sized = sized(workload, held);
-    let mut made = content(workload, sized.as_ref(), kind, &job, &ctx.config.multi_kueue.origin)?;
-    if follows(workload) {
-        made = Content::new(made.workload, Vec::new());
+    let mut payload =
+        encode_payload(workload, sized.as_ref(), kind, &job, &ctx.config.multi_kueue.origin)?;
+    if is_later_replica(workload) {
+        payload = Payload::new(payload.workload, Vec::new());
     }
-    let bytes = made.workload.len() + made.job.len();
+    let bytes = payload.workload.len() + payload.job.len();
     if bytes > MAX_PAYLOAD {
         return Err(PayloadError::TooLarge { bytes });
     }
-    Ok(Arc::new(made))
+    Ok(Arc::new(payload))
 }
 
-/// A workload's priority and the class that it comes from.
+/// The workload's priority, and the WorkloadPriorityClass that sets it.
 pub(super) fn priority(workload: &Workload) -> (i32, &str) {
     (workload.spec.priority.unwrap_or(0), priority_class(workload).unwrap_or_default())
 }
 
-/// An assignment whose Workload is made with a preemption gate, if it is to have one.
-pub fn gated(assignment: Assignment, gate: Option<PreemptionGate>) -> Assignment {
+/// Has the agent create the Workload with a preemption gate.
+pub fn with_preemption_gate(assignment: Assignment, gate: Option<PreemptionGate>) -> Assignment {
     Assignment { preemption_gate: gate.map(Into::into), ..assignment }
 }
 
-/// The assignment; its payload's hash is filled in by the outbox. `priority`: with its class. `fence`: milliseconds after
-/// the end of the agent's lease.
+/// An assignment without payload; the outbox fills in the payload's hash. `fence` is in
+/// milliseconds after the end of the agent's lease.
 pub fn assignment(
     workload_uid: &str,
     namespace: &str,
@@ -81,7 +85,7 @@ pub fn assignment(
     }
 }
 
-/// As the agent is told: it stops the job by itself so many milliseconds after the end of its lease.
+/// The agent stops the job by itself this many milliseconds after the end of its lease.
 fn on_disconnect(fence: i64) -> OnDisconnect {
     let after = Duration::from_millis(u64::try_from(fence).unwrap_or(0));
     let after = prost_types::Duration::try_from(after).ok();

@@ -1,7 +1,8 @@
-//! What sessions tell, taken in turns: one event of each cluster in a round, however much others have waiting.
+//! Takes session events in rounds, one event of each cluster, so that no cluster delays another.
 //!
 //! # Bounds
-//! Each session has a share of what waits (`server::Weight`); what has no weight is rate-limited for each cluster.
+//! Observations and capacity reports hold a part of their session's budget
+//! (`server::BudgetPermit`). Other events are rate-limited for each cluster.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,10 +10,10 @@ use tokio::sync::mpsc;
 
 use crate::server::SessionEvent;
 
-/// Events by cluster.
+/// Waiting events of each cluster.
 pub(super) struct FairQueue {
     events: mpsc::Receiver<SessionEvent>,
-    /// No queue is empty.
+    /// Contains no empty queue.
     waiting: BTreeMap<String, VecDeque<SessionEvent>>,
 }
 
@@ -21,7 +22,7 @@ impl FairQueue {
         Self { events, waiting: BTreeMap::new() }
     }
 
-    /// Waits until something waits. Returns false once nothing can come any more. Cancelling it loses nothing.
+    /// Waits for an event. Returns false when all senders are gone. Cancellation loses no event.
     pub(super) async fn ready(&mut self) -> bool {
         if self.waiting.is_empty() {
             let Some(event) = self.events.recv().await else { return false };
@@ -30,7 +31,7 @@ impl FairQueue {
         true
     }
 
-    /// The oldest event of each cluster that has one.
+    /// The oldest event of each cluster.
     pub(super) fn round(&mut self) -> Vec<SessionEvent> {
         while let Ok(event) = self.events.try_recv() {
             self.push(event);
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn honest_cluster_waits_for_one_event_of_each_other() {
+    async fn fair_queue_takes_one_event_of_each_cluster() {
         let (sender, events) = mpsc::channel(1024);
         let mut queue = FairQueue::new(events);
         for number in 0..500 {

@@ -1,4 +1,5 @@
-//! What changed, for the dispatcher's task: keys and reservations, never lost, never more than there are workloads.
+//! Collects changes for the dispatcher's task. It loses none, and holds at most one entry for each
+//! object and reservation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,43 +14,43 @@ use tokio::sync::Notify;
 
 use super::spec_propagation;
 
-/// What has come in since the last look.
+/// Changes since the task last took them.
 #[derive(Debug, Default)]
-pub struct Batch {
-    /// In the order in which the engine decided.
+pub struct Changes {
+    /// In the order of the engine's decisions.
     pub reservations: Vec<Reservation>,
-    /// Reservations that the engine wants back, with the uids of their workloads.
+    /// Reservations that the engine withdraws, with the uids of their workloads.
     pub withdrawn: BTreeSet<(Key, String)>,
-    /// Workloads that changed.
+    /// Changed workloads.
     pub workloads: BTreeSet<Key>,
-    /// Elastic jobs that are of another size, by namespace and uid.
+    /// Namespace and uid of resized elastic jobs.
     pub resized: BTreeSet<(String, String)>,
-    /// Uids of workloads that are gone.
+    /// Uids of deleted workloads.
     pub gone: BTreeSet<String>,
-    /// Clusters, configurations or checks changed.
-    pub topology: bool,
-    /// ClusterQueues whose jobs are now to be treated otherwise when their cluster is lost, or have other rules about clusters.
+    /// A MultiKueueCluster, MultiKueueConfig or AdmissionCheck changed.
+    pub cluster_set: bool,
+    /// ClusterQueues whose `onDisconnect` or cluster affinity changed.
     pub queues: BTreeSet<String>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    batch: Batch,
-    /// Whether reservations are taken over now.
+    batch: Changes,
+    /// Whether reservations are accepted: this replica dispatches.
     open: bool,
-    /// Position of each workload's reservation in the batch: the newest counts.
+    /// The index of each workload's reservation, so that a newer one replaces it.
     positions: BTreeMap<String, usize>,
 }
 
-/// Where changes come in. Pushing never waits.
+/// Receives changes. Never blocks the sender.
 #[derive(Debug, Default)]
 pub struct Inbox {
     state: Mutex<State>,
-    bell: Notify,
+    wake: Notify,
 }
 
 impl Inbox {
-    /// Listens to the stores.
+    /// Subscribes to the stores.
     pub fn connect(self: &Arc<Self>, stores: &Stores) {
         let inbox = self.clone();
         stores.workloads.subscribe(move |change| {
@@ -66,18 +67,18 @@ impl Inbox {
                 state.batch.workloads.insert(change.key.clone());
             }
             drop(state);
-            inbox.bell.notify_one();
+            inbox.wake.notify_one();
         });
         for jobs in &stores.jobs {
             let (inbox, resource) = (self.clone(), jobs.resource.clone());
             jobs.store.subscribe(move |change| {
-                if let Some(first) = spec_propagation::changed(&resource, change) {
+                if let Some(first) = spec_propagation::workload_of_changed_spec(&resource, change) {
                     inbox.lock().batch.workloads.insert(first);
-                    inbox.bell.notify_one();
+                    inbox.wake.notify_one();
                 }
-                if let Some(job) = spec_propagation::resized(&resource, change) {
+                if let Some(job) = spec_propagation::resized_elastic_job(&resource, change) {
                     inbox.lock().batch.resized.insert(job);
-                    inbox.bell.notify_one();
+                    inbox.wake.notify_one();
                 }
             });
         }
@@ -90,18 +91,18 @@ impl Inbox {
             };
             if rule(&change.old) != rule(&change.new) {
                 inbox.lock().batch.queues.insert(change.key.name.to_string());
-                inbox.bell.notify_one();
+                inbox.wake.notify_one();
             }
         });
         let inbox = self.clone();
-        stores.multi_kueue_clusters.subscribe(move |_| inbox.topology());
+        stores.multi_kueue_clusters.subscribe(move |_| inbox.cluster_set());
         let inbox = self.clone();
-        stores.multi_kueue_configs.subscribe(move |_| inbox.topology());
+        stores.multi_kueue_configs.subscribe(move |_| inbox.cluster_set());
         let inbox = self.clone();
-        stores.admission_checks.subscribe(move |_| inbox.topology());
+        stores.admission_checks.subscribe(move |_| inbox.cluster_set());
     }
 
-    /// Takes reservations over from now on, or no more.
+    /// Starts or stops accepting reservations.
     pub fn set_open(&self, open: bool) {
         let mut state = self.lock();
         state.open = open;
@@ -112,21 +113,20 @@ impl Inbox {
         }
     }
 
-    /// Everything since the last call.
-    pub fn take(&self) -> Batch {
+    pub fn take(&self) -> Changes {
         let mut state = self.lock();
         state.positions.clear();
         std::mem::take(&mut state.batch)
     }
 
-    /// Waits until there may be something.
-    pub async fn rung(&self) {
-        self.bell.notified().await;
+    /// Waits until there may be a change.
+    pub async fn changed(&self) {
+        self.wake.notified().await;
     }
 
-    fn topology(&self) {
-        self.lock().batch.topology = true;
-        self.bell.notify_one();
+    fn cluster_set(&self) {
+        self.lock().batch.cluster_set = true;
+        self.wake.notify_one();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -150,7 +150,7 @@ impl Placement for Inbox {
             }
         }
         drop(state);
-        self.bell.notify_one();
+        self.wake.notify_one();
         true
     }
 
@@ -159,7 +159,7 @@ impl Placement for Inbox {
         if state.open {
             state.batch.withdrawn.insert((key.clone(), uid.to_owned()));
             drop(state);
-            self.bell.notify_one();
+            self.wake.notify_one();
         }
     }
 }

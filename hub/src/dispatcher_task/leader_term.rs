@@ -1,13 +1,14 @@
-//! One term of leadership: a dispatcher, and what its wishes become.
+//! The state of one leader term: a dispatcher, and the tasks that perform its decisions.
 //!
-//! Here is what comes in from the stores and the engine; [`session_events`] has what clusters say, [`perform`] what is done.
+//! This file has the events of stores and engine, [`session_events`] those of clusters, [`perform`]
+//! the dispatcher's decisions.
 
 mod perform;
+mod request_audit;
 mod session_events;
 #[cfg(test)]
 mod tests;
 mod trouble;
-mod user_requests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,115 +17,124 @@ use kube::ResourceExt as _;
 use switchyard_api::v1beta2::{Admission, Workload};
 use switchyard_controller::engine::EngineHandle;
 use switchyard_controller::{Context, Reservation};
+use switchyard_dispatcher::{
+    DispatchEvent, Dispatcher, LiveSessions, MemoryReservation, Name, ObservationCache, Uid,
+    WorkloadFacts, WriteResult,
+};
 use switchyard_jobs::elastic;
 use switchyard_platform::log_limit::LogLimit;
 use switchyard_platform::store::Key;
 use switchyard_scheduler::RefusedReason;
 use tokio::time::Instant;
 
-use self::user_requests::Auditor;
-use super::inbox::Batch;
+use self::request_audit::RequestAuditor;
+use super::cluster_set::ClusterSet;
+use super::gather::{self, TermMemory};
+use super::inbox::Changes;
 use super::spec_propagation::is_slice_of;
-use super::status_mirror_queue::Slots;
-use super::topology::Topology;
+use super::status_mirror_queue::MirrorQueue;
 use super::troubles::TroubleQueue;
-use super::{Answer, Clock, Hands, Parts};
-use super::{payload, replicas};
-use crate::cluster_channel::Ports;
-use crate::cluster_reports::Reports;
-use crate::dispatch::{Dispatcher, Event, Facts, Memory, Name, Reserved, Sessions, Uid, Written};
+use super::{TaskInputs, TaskResult, TermClock, WriteContext};
+use super::{payload, replicas, workload_view};
+use crate::cluster_channel::ClusterChannels;
+use crate::cluster_reports::ClusterReports;
 
-/// The state of one term.
-pub(super) struct TermState {
+pub(super) struct LeaderTerm {
     pub(super) epoch: u64,
     ctx: Arc<Context>,
     engine: EngineHandle,
-    ports: Arc<Ports>,
-    reports: Arc<Reports>,
-    hands: Hands,
-    clock: Clock,
+    channels: Arc<ClusterChannels>,
+    reports: Arc<ClusterReports>,
+    writer: WriteContext,
+    clock: TermClock,
     dispatcher: Dispatcher,
-    topology: Topology,
-    /// Where each workload of the API lies: what clusters say costs no search.
-    living: BTreeMap<Uid, Key>,
-    /// Where each workload that we act upon lies.
-    places: BTreeMap<Uid, Key>,
-    /// Quota in memory.
+    cluster_set: ClusterSet,
+    /// The key of each Workload in the API, by uid.
+    all_keys: BTreeMap<Uid, Key>,
+    /// The key of each workload that the dispatcher knows.
+    active_keys: BTreeMap<Uid, Key>,
+    /// Reservations that the API does not show yet.
     reservations: BTreeMap<Uid, Arc<Reservation>>,
-    /// The session that counts, by cluster.
-    live: Sessions,
-    told: Memory,
-    /// Clusters may have what the hub has forgotten: workloads are to be known again by their jobs.
-    forgetful: bool,
-    slots: Slots,
+    /// The current session of each cluster.
+    live: LiveSessions,
+    observations: ObservationCache,
+    /// The hub lost its store, so clusters may run workloads that it must recognize by their jobs.
+    has_store_loss: bool,
+    mirror_queue: MirrorQueue,
     troubles: TroubleQueue,
-    /// Since when nothing is heard of a cluster.
-    quiet: BTreeMap<Name, Instant>,
-    /// When the workloads of a quiet cluster are reviewed.
+    /// Since when each silent or removed cluster has sent nothing.
+    silent_since: BTreeMap<Name, Instant>,
+    /// When to review the workloads of these clusters.
     reviews: BTreeSet<(Instant, Name)>,
-    /// Of what clusters say, by cluster.
+    /// Limits the log lines about what each cluster reports.
     log: BTreeMap<Name, LogLimit>,
-    auditor: Auditor,
+    auditor: RequestAuditor,
 }
 
-impl TermState {
-    /// Begins a term: everything is read anew, then sessions may begin.
-    pub(super) fn begin(parts: &Parts, hands: Hands, epoch: u64, clock: Clock) -> Self {
+impl LeaderTerm {
+    /// Starts a term: reads everything from the stores, then lets sessions start.
+    pub(super) fn begin(
+        parts: &TaskInputs,
+        writer: WriteContext,
+        epoch: u64,
+        clock: TermClock,
+    ) -> Self {
         parts.inbox.set_open(true);
         parts.inbox.take();
-        parts.ports.clear();
-        let forgetful = parts.settings.store_loss.is_some();
+        parts.channels.clear();
+        let has_store_loss = parts.settings.store_loss.is_some();
         let mut state = Self {
             epoch,
             ctx: parts.ctx.clone(),
             engine: parts.engine.clone(),
-            ports: parts.ports.clone(),
+            channels: parts.channels.clone(),
             reports: parts.reports.clone(),
-            hands,
+            writer,
             clock,
             dispatcher: Dispatcher::new(parts.settings.clone(), clock.now()),
-            topology: Topology::default(),
-            living: BTreeMap::new(),
-            places: BTreeMap::new(),
+            cluster_set: ClusterSet::default(),
+            all_keys: BTreeMap::new(),
+            active_keys: BTreeMap::new(),
             reservations: BTreeMap::new(),
-            live: Sessions::default(),
-            told: Memory::new(forgetful),
-            forgetful,
-            slots: Slots::default(),
+            live: LiveSessions::default(),
+            observations: ObservationCache::new(has_store_loss),
+            has_store_loss,
+            mirror_queue: MirrorQueue::default(),
             troubles: TroubleQueue::default(),
-            quiet: BTreeMap::new(),
+            silent_since: BTreeMap::new(),
             reviews: BTreeSet::new(),
             log: BTreeMap::new(),
-            auditor: Auditor::new(parts.ctx.client.clone()),
+            auditor: RequestAuditor::new(parts.ctx.client.clone()),
         };
         state.reports.set_breaker(None);
-        state.update_topology();
-        // What agents told this process in an earlier term may not be in their clusters' status.
+        state.update_cluster_set();
+        // An agent's report to this process may not be in its MultiKueueCluster's status yet.
         for name in parts.registry.all_unable() {
-            state.apply(Event::ClusterUnable { name: name.as_str().into() });
+            state.apply(DispatchEvent::AgentWasNotReady { name: name.as_str().into() });
         }
         let workloads = state.ctx.stores.workloads.all();
-        // What is said of a workload is said in the name of the one that has its copy.
+        // Register adopted uids first, so that observations reach the workload that adopted the
+        // copy.
         for workload in &workloads {
-            state.introduce(workload);
+            state.register_uid_alias(workload);
         }
         for workload in &workloads {
-            state.workload(workload);
+            state.workload_changed(workload);
         }
         let clusters: BTreeSet<&str> = workloads
             .iter()
             .filter_map(|workload| workload.status.as_ref()?.cluster_name.as_deref())
             .collect();
-        clusters.into_iter().for_each(|cluster| state.fell_quiet(&cluster.into()));
+        clusters.into_iter().for_each(|cluster| state.mark_silent(&cluster.into()));
         tracing::info!(epoch, workloads = workloads.len(), "dispatching");
         parts.term.send_replace(Some(epoch));
         state
     }
 
-    /// Ends it: sessions are cut, and quota that is in memory only goes back.
-    pub(super) fn end(self, parts: &Parts) {
+    /// Ends the term: closes sessions, and returns reservations held in memory to the engine.
+    pub(super) fn end(self, parts: &TaskInputs) {
         parts.term.send_replace(None);
-        parts.registry.cut_all("the hub's term has ended");
+        parts.registry.close_all("the hub's term has ended");
         let waiting = parts.inbox.take().reservations;
         parts.inbox.set_open(false);
         for reservation in self.reservations.values().map(AsRef::as_ref).chain(&waiting) {
@@ -135,37 +145,37 @@ impl TermState {
             self.reports.left(cluster, false);
         }
         self.reports.forget_all();
-        self.hands.metrics.sessions.set(0);
-        self.hands.metrics.troubles.clear();
+        self.writer.metrics.sessions.set(0);
+        self.writer.metrics.troubles.clear();
         tracing::info!(epoch = self.epoch, "no longer dispatching");
     }
 
-    /// When something is due.
+    /// When the next dispatcher deadline, status write or trouble write is due.
     pub(super) fn next_wakeup(&self) -> Option<Instant> {
         let dispatcher = self.dispatcher.next_wakeup().map(|at| self.clock.instant(at));
-        [dispatcher, self.slots.next_due(), self.next_trouble()].into_iter().flatten().min()
+        [dispatcher, self.mirror_queue.next_due(), self.next_trouble()].into_iter().flatten().min()
     }
 
     pub(super) fn tick(&mut self) {
-        self.apply(Event::Tick);
-        self.start_slots();
+        self.apply(DispatchEvent::Tick);
+        self.start_due_writes();
     }
 
-    /// The stores or the engine have news.
-    pub(super) fn changed(&mut self, mut batch: Batch) {
-        if batch.topology {
-            self.update_topology();
+    /// The stores or the engine have changes.
+    pub(super) fn changed(&mut self, mut batch: Changes) {
+        if batch.cluster_set {
+            self.update_cluster_set();
         }
         for uid in batch.gone {
             let uid = Uid::from(uid.as_str());
             self.reservations.remove(&uid);
-            self.living.remove(&uid);
+            self.all_keys.remove(&uid);
             self.auditor.gone(&uid);
             self.troubles.forget(&uid);
-            self.hands.metrics.troubles.set(&uid, None);
-            self.apply(Event::WorkloadGone { uid: uid.clone() });
+            self.writer.metrics.troubles.set(&uid, None);
+            self.apply(DispatchEvent::WorkloadDeleted { uid: uid.clone() });
             if !self.dispatcher.knows(&uid) {
-                self.places.remove(&uid);
+                self.active_keys.remove(&uid);
             }
         }
         if !batch.queues.is_empty() {
@@ -178,7 +188,7 @@ impl TermState {
         }
         for key in batch.workloads {
             if let Some(workload) = self.ctx.stores.workloads.by_key(&key) {
-                self.workload(&workload);
+                self.workload_changed(&workload);
             }
         }
         for reservation in batch.reservations {
@@ -186,79 +196,79 @@ impl TermState {
         }
         for (key, uid) in batch.withdrawn {
             let uid = Uid::from(uid.as_str());
-            self.places.entry(uid.clone()).or_insert(key);
-            self.apply(Event::Withdraw { uid });
+            self.active_keys.entry(uid.clone()).or_insert(key);
+            self.apply(DispatchEvent::ReservationWithdrawn { uid });
         }
-        self.start_slots();
+        self.start_due_writes();
     }
 
-    /// These queues say something else of the loss of clusters, or of which clusters their jobs go to: that counts for all that
-    /// they have sent, and for what waits for a cluster.
+    /// The `onDisconnect` or cluster affinity of these ClusterQueues changed: update the workloads
+    /// that they have sent, and those that wait for a cluster.
     fn queues_changed(&mut self, queues: &BTreeSet<String>) {
         let stores = &self.ctx.stores;
         let theirs = |workload: &Workload| {
             let sent = workload.status.as_ref().is_some_and(|status| status.cluster_name.is_some());
             let known =
                 || workload.metadata.uid.as_deref().is_some_and(|uid| self.dispatcher.knows(uid));
-            let queue = || super::facts::queue_of(stores, workload);
+            let queue = || gather::queue_of(stores, workload);
             (sent || known())
                 && queue().is_some_and(|it| {
                     queues.contains(it.metadata.name.as_deref().unwrap_or_default())
                 })
         };
         for workload in stores.workloads.filter(theirs) {
-            self.workload(&workload);
+            self.workload_changed(&workload);
         }
     }
 
-    fn update_topology(&mut self) {
+    fn update_cluster_set(&mut self) {
         let stores = &self.ctx.stores;
         let (checks, clusters) = (stores.admission_checks.all(), stores.multi_kueue_clusters.all());
         let config = |name: &str| stores.multi_kueue_configs.get("", name);
-        let now = Topology::of(
+        let now = ClusterSet::of(
             checks.iter().map(AsRef::as_ref),
             &config,
             clusters.iter().map(AsRef::as_ref),
         );
-        let events = now.events(&self.topology);
+        let events = now.events(&self.cluster_set);
         let is_open = self.dispatcher.breaker().is_some();
-        for (name, before, rules) in now.changed_rules(&self.topology) {
-            self.auditor.cluster(name, user_requests::of_cluster(before, rules, is_open));
+        for (name, before, now) in now.changed_configs(&self.cluster_set) {
+            self.auditor.cluster(name, request_audit::cluster_requests(before, now, is_open));
         }
-        self.topology = now;
+        self.cluster_set = now;
         for event in events {
             let gone = match &event {
-                Event::ClusterGone { name } => Some(name.clone()),
+                DispatchEvent::ClusterDeleted { name } => Some(name.clone()),
                 _ => None,
             };
             self.apply(event);
-            gone.iter().for_each(|name| self.fell_quiet(name));
+            gone.iter().for_each(|name| self.mark_silent(name));
         }
     }
 
-    fn workload(&mut self, workload: &Workload) {
-        self.one(workload);
-        self.followers(workload);
+    fn workload_changed(&mut self, workload: &Workload) {
+        self.update_workload(workload);
+        self.update_later_replicas(workload);
     }
 
-    /// Where the first replica of an object stands is where the later ones go.
-    fn followers(&mut self, workload: &Workload) {
-        for follower in replicas::followers_of(&self.ctx.stores, workload) {
-            self.one(&follower);
+    /// Later replicas of an object go where the first one is.
+    fn update_later_replicas(&mut self, workload: &Workload) {
+        for follower in replicas::later_replicas(&self.ctx.stores, workload) {
+            self.update_workload(&follower);
         }
     }
 
-    fn one(&mut self, workload: &Workload) {
+    fn update_workload(&mut self, workload: &Workload) {
         let uid = Uid::from(workload.metadata.uid.as_deref().unwrap_or_default());
-        self.introduce(workload);
+        self.register_uid_alias(workload);
         if state::is_replaced(workload)
             && self.dispatcher.knows(&uid)
-            && !self.dispatcher.is_succeeded(&uid)
+            && !self.dispatcher.has_successor(&uid)
         {
-            self.introduce_successors(workload);
+            self.register_replacements(workload);
         }
-        if !self.living.contains_key(&uid) {
-            self.living.insert(uid.clone(), Key::of(workload));
+        if !self.all_keys.contains_key(&uid) {
+            self.all_keys.insert(uid.clone(), Key::of(workload));
         }
         let status = workload.status.as_ref();
         let sent = status.is_some_and(|status| status.cluster_name.is_some());
@@ -267,127 +277,132 @@ impl TermState {
             return;
         }
         let facts = self.facts(workload);
-        // Without a MultiKueue check it is run here, not sent; unless one that was sent has to be brought back.
-        let sent = facts.cluster.is_some() || (facts.attempt > 0 && facts.leaving());
-        if facts.check.is_none() && !sent && !self.dispatcher.knows(&uid) {
+        // Without a MultiKueue check the job runs here, unless it was sent before and has to be
+        // withdrawn.
+        let sent = facts.state.cluster.is_some() || (facts.state.attempt > 0 && facts.is_leaving());
+        if facts.state.check.is_none() && !sent && !self.dispatcher.knows(&uid) {
             return;
         }
-        self.place(&facts);
-        self.confirm(&facts);
+        self.remember_key(&facts);
+        self.forget_shown_reservation(&facts);
         self.auditor.workload(&facts);
-        self.apply(Event::Workload(facts));
+        self.apply(DispatchEvent::WorkloadChanged(facts));
         self.count_trouble(workload, &uid);
         self.review_trouble(&uid);
         if is_group_workload(workload) {
-            self.show_members(workload, &uid);
+            self.show_group_members(workload, &uid);
         }
         let is_followed = || elastic::is_slice(workload) || payload::has_followed_fields(workload);
         if is_group_workload(workload) || is_followed() {
-            self.follow_job(workload, &uid);
+            self.propagate_spec(workload, &uid);
         }
     }
 
-    /// Says by which uid clusters know a workload, if that is not its own.
-    fn introduce(&mut self, workload: &Workload) {
+    /// Registers the uid by which clusters know a workload, if not its own.
+    fn register_uid_alias(&mut self, workload: &Workload) {
         let Some((theirs, uid)) =
-            super::facts::known_as(workload).zip(workload.metadata.uid.as_deref())
+            workload_view::cluster_uid(workload).zip(workload.metadata.uid.as_deref())
         else {
             return;
         };
-        let replaced = super::facts::replaced(&self.ctx, workload);
+        let replaced = gather::replaced(&self.ctx, workload);
         let replaced = replaced.and_then(|it| it.metadata.uid.as_deref().map(Uid::from));
-        self.dispatcher.introduce(
+        self.dispatcher.register_uid_alias(
             &Uid::from(uid),
-            Some(&theirs),
+            Some(&Uid::from(theirs)),
             replaced.as_ref(),
             state::is_finished(workload),
         );
     }
 
-    /// News come in any order: nobody may take the end of a workload for that of its job, which goes on as another one.
-    fn introduce_successors(&mut self, workload: &Workload) {
+    /// Registers the Workloads that replace this one before the dispatcher sees it finished. The
+    /// end of a slice must not count as the end of its elastic job.
+    fn register_replacements(&mut self, workload: &Workload) {
         let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
         for other in self.ctx.stores.workloads.in_namespace(namespace) {
             if elastic::replaces(&other, workload) {
-                self.introduce(&other);
+                self.register_uid_alias(&other);
             }
         }
     }
 
+    /// The engine has reserved quota for a workload that dispatches.
     fn reserved(&mut self, reservation: Reservation) {
         let uid = Uid::from(reservation.workload.metadata.uid.as_deref().unwrap_or_default());
-        let reserved = Reserved {
+        let reserved = MemoryReservation {
             check: reservation.check.as_str().into(),
-            other_checks: reservation.other_checks,
+            needs_other_checks: reservation.other_checks,
         };
         let reservation = Arc::new(reservation);
         self.reservations.insert(uid, reservation.clone());
         let facts = self.facts(&reservation.workload);
-        self.place(&facts);
-        self.apply(Event::Reserved { facts, reserved });
-        self.followers(&reservation.workload);
+        self.remember_key(&facts);
+        self.apply(DispatchEvent::QuotaReserved { facts, reserved });
+        self.update_later_replicas(&reservation.workload);
     }
 
-    pub(super) fn answered(&mut self, answer: Answer) {
-        match answer {
-            Answer::Written(written) => self.written(written),
-            Answer::Shown { uid, unshown, written } => {
-                let unshown = unshown.filter(|_| !self.dispatcher.is_succeeded(&uid));
-                self.slots.done(&uid, unshown, Instant::now());
+    pub(super) fn task_ended(&mut self, result: TaskResult) {
+        match result {
+            TaskResult::Written(written) => self.written(written),
+            TaskResult::StatusShown { uid, unshown, written } => {
+                let unshown = unshown.filter(|_| !self.dispatcher.has_successor(&uid));
+                self.mirror_queue.done(&uid, unshown, Instant::now());
                 if let Some(written) = written {
                     self.written(written);
                 }
             }
-            Answer::Troubled { uid, wrote } => self.wrote_trouble(&uid, wrote),
+            TaskResult::TroubleWritten { uid, wrote } => self.wrote_trouble(&uid, wrote),
         }
-        self.start_slots();
+        self.start_due_writes();
     }
 
-    fn written(&mut self, written: Written) {
+    fn written(&mut self, written: WriteResult) {
         if let Some(facts) = &written.facts {
-            self.confirm(facts);
-            self.told.rename(facts);
-            if let (Some(before), Some(_)) = (&facts.replaces, &facts.known_as) {
-                self.slots.hand_over(before);
+            self.forget_shown_reservation(facts);
+            self.observations.move_to_adopter(facts);
+            if let (Some(before), Some(_)) = (&facts.replaces, &facts.state.cluster_uid) {
+                self.mirror_queue.drop_unfinished(before);
             }
         }
-        self.apply(Event::Written(written));
+        self.apply(DispatchEvent::WriteEnded(written));
     }
 
-    fn facts(&self, workload: &Workload) -> Facts {
-        let facts = super::facts::facts(&self.ctx, workload, self.held(workload));
-        let waits = facts.cluster.is_none() && facts.known_as.is_none() && !facts.finished;
-        let subject = if self.forgetful && waits { super::facts::subject(workload) } else { None };
-        let looks = (self.forgetful || facts.replaces.is_some()) && !facts.finished;
-        let job_ended = looks.then(|| super::mirror::shows_end(&self.ctx, workload));
-        let has_quota = |uid: &str| self.reservations.contains_key(uid);
-        let replica = replicas::replica(&self.ctx.stores, workload, &facts.pod_sets, has_quota);
-        Facts { subject, replica, job_ended, ..facts }
+    fn facts(&self, workload: &Workload) -> WorkloadFacts {
+        let memory = TermMemory {
+            has_store_loss: self.has_store_loss,
+            has_quota: &|uid: &str| self.reservations.contains_key(uid),
+        };
+        gather::facts(&self.ctx, workload, self.held(workload), Some(&memory))
     }
 
-    /// The quota of a workload, where that is in memory.
+    /// The workload's quota, if reserved in memory only.
     fn held(&self, workload: &Workload) -> Option<&Admission> {
         let uid = Uid::from(workload.metadata.uid.as_deref()?);
         self.reservations.get(&uid).map(|reservation| &reservation.admission)
     }
 
-    /// Once the API shows the reservation, it is in memory no longer.
-    fn confirm(&mut self, facts: &Facts) {
+    /// Forgets a reservation that the API shows.
+    fn forget_shown_reservation(&mut self, facts: &WorkloadFacts) {
         let since = |reservation: &Reservation| {
             reservation.workload.resource_version()?.parse::<u64>().ok()
         };
-        if self.reservations.get(&facts.uid).is_some_and(|held| facts.settles(since(held))) {
+        if self
+            .reservations
+            .get(&facts.uid)
+            .is_some_and(|held| facts.settles_reservation(since(held)))
+        {
             self.reservations.remove(&facts.uid);
         }
     }
 
-    /// Whether a line of what a cluster says may be logged; if so, how many were left out.
+    /// Whether a log line about this cluster may be written. Returns the number of lines suppressed
+    /// before.
     fn may_log(&mut self, cluster: &Name) -> Option<u64> {
         self.log.entry(cluster.clone()).or_default().admit(Instant::now())
     }
 
-    fn place(&mut self, facts: &Facts) {
-        self.places.insert(
+    fn remember_key(&mut self, facts: &WorkloadFacts) {
+        self.active_keys.insert(
             facts.uid.clone(),
             Key { namespace: facts.namespace.clone(), name: facts.name.clone() },
         );

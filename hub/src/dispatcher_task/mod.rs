@@ -1,19 +1,29 @@
-//! The task that owns the dispatcher: feeds it from the stores, the engine and the sessions, and performs what it
-//! decides. One term of leadership, one dispatcher: all that it knows is in the API and on the clusters.
+//! The task that owns the dispatcher. It feeds the dispatcher with events of stores, engine and
+//! sessions, and performs its decisions. Each leader term has a new dispatcher: the API and the
+//! clusters hold all that it must know.
+//!
+//! # A reservation's way
+//! 1. The engine reserves quota and hands the reservation to [`Inbox`].
+//! 2. `LeaderTerm::reserved` gathers what the dispatcher must know of the workload (`gather::facts`).
+//! 3. The dispatcher decides: `Dispatcher::apply` takes the event and the time, and returns actions.
+//! 4. `LeaderTerm::perform` performs each action. An assignment goes into the cluster's channel, from
+//!    which the session takes its next message. A write runs in a task (`workload_writes`).
+//! 5. A cluster's answer (`leader_term/session_events.rs`) and a write's result are events again.
 
 mod assignment;
-mod facts;
+mod cluster_set;
 mod fair_queue;
+mod gather;
 mod inbox;
+mod job_status;
 mod leader_term;
-mod mirror;
 mod payload;
 mod replicas;
 mod spec_propagation;
 mod status_mirror_queue;
-mod topology;
 mod troubles;
-mod writes;
+mod workload_view;
+mod workload_writes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,107 +31,103 @@ use std::time::Duration;
 use jiff::Timestamp;
 use switchyard_controller::engine_task::EngineHandle;
 use switchyard_controller::{Context, Leadership};
+use switchyard_dispatcher::{DispatcherSettings, Uid, UnixMillis, WriteResult};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-pub use assignment::{assignment, gated};
+pub use assignment::{assignment, with_preemption_gate};
 pub use inbox::Inbox;
-pub(crate) use replicas::follows;
+pub(crate) use replicas::is_later_replica;
 
-use crate::cluster_channel::Ports;
-use crate::cluster_reports::Reports;
-use crate::dispatch::{Settings, Time, Uid, Written};
+use crate::cluster_channel::ClusterChannels;
+use crate::cluster_reports::ClusterReports;
 use crate::metrics::HubMetrics;
 use crate::server::{Registry, SessionEvent};
 use fair_queue::FairQueue;
-use leader_term::TermState;
-use mirror::Show;
-use troubles::Wrote;
+use job_status::JobStatus;
+use leader_term::LeaderTerm;
+use troubles::TroubleOutcome;
 
-/// Messages of sessions that wait for us. Beyond it sessions wait, and through them the agents.
+/// Session events that may wait for the task. Then sessions wait, and through them the agents.
 pub const SESSION_EVENTS: usize = 1024;
-/// Answers of writes that wait for us.
-const ANSWERS: usize = 1024;
-/// Writes in flight. The API server's own fairness does the rest.
+/// Results of writes that may wait for the task.
+const RESULTS: usize = 1024;
+/// Concurrent writes. The API server's priority and fairness does the rest.
 const WRITERS: usize = 64;
 
-/// Where the shell's parts come from.
-pub struct Parts {
-    /// The controller's.
+/// Parts of the hub that the task uses.
+pub struct TaskInputs {
     pub ctx: Arc<Context>,
-    /// The quota engine.
     pub engine: EngineHandle,
-    /// Connected to the stores, and given to the controller as its placement.
+    /// Connected to the stores, and the controller's
+    /// [`Placement`](switchyard_controller::placement::Placement).
     pub inbox: Arc<Inbox>,
-    /// The clusters' outboxes.
-    pub ports: Arc<Ports>,
-    /// Live sessions.
+    pub channels: Arc<ClusterChannels>,
     pub registry: Arc<Registry>,
-    /// Tells sessions whether they may begin.
+    /// Tells sessions the term in which they may start.
     pub term: watch::Sender<Option<u64>>,
-    /// What clusters report, for their status.
-    pub reports: Arc<Reports>,
-    /// The dispatcher's.
-    pub settings: Settings,
-    /// What is counted.
+    pub reports: Arc<ClusterReports>,
+    pub settings: DispatcherSettings,
     pub metrics: Arc<HubMetrics>,
 }
 
-/// A task has ended.
-enum Answer {
-    Written(Written),
-    Shown { uid: Uid, unshown: Option<Show>, written: Option<Written> },
-    Troubled { uid: Uid, wrote: Wrote },
+/// The result of a write task.
+enum TaskResult {
+    Written(WriteResult),
+    StatusShown { uid: Uid, unshown: Option<JobStatus>, written: Option<WriteResult> },
+    TroubleWritten { uid: Uid, wrote: TroubleOutcome },
 }
 
-/// What every task of the shell shares.
+/// Shared by all write tasks.
 #[derive(Clone)]
-struct Hands {
+struct WriteContext {
     ctx: Arc<Context>,
-    writers: Arc<Semaphore>,
-    answers: mpsc::Sender<(u64, Answer)>,
+    permits: Arc<Semaphore>,
+    /// Results with the epoch of their term.
+    results: mpsc::Sender<(u64, TaskResult)>,
     metrics: Arc<HubMetrics>,
 }
 
-/// A clock that never goes back and begins with the wall's time.
+/// A monotonic clock that starts at the wall clock's time.
 #[derive(Debug, Clone, Copy)]
-struct Clock {
+struct TermClock {
     wall: i64,
     start: Instant,
 }
 
-impl Clock {
+impl TermClock {
     fn new(now: Timestamp) -> Self {
         Self { wall: now.as_millisecond(), start: Instant::now() }
     }
 
-    fn now(&self) -> Time {
+    fn now(&self) -> UnixMillis {
         self.wall
             .saturating_add(i64::try_from(self.start.elapsed().as_millis()).unwrap_or(i64::MAX))
     }
 
-    fn instant(&self, at: Time) -> Instant {
+    fn instant(&self, at: UnixMillis) -> Instant {
         self.start + Duration::from_millis(u64::try_from(at.saturating_sub(self.wall)).unwrap_or(0))
     }
 }
 
-/// Runs until shutdown. `sessions` has the events of all sessions.
+/// Runs until shutdown. `sessions` receives the events of all sessions.
 ///
 /// # Errors
-/// When a channel that never ends has ended.
+/// All senders of a channel are gone.
 pub async fn run(
-    parts: Parts,
+    parts: TaskInputs,
     sessions: mpsc::Receiver<SessionEvent>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut sessions = FairQueue::new(sessions);
-    let (answers, mut answered) = mpsc::channel(ANSWERS);
-    let writers = Arc::new(Semaphore::new(WRITERS));
-    let hands = Hands { ctx: parts.ctx.clone(), writers, answers, metrics: parts.metrics.clone() };
+    let (results, mut finished) = mpsc::channel(RESULTS);
+    let permits = Arc::new(Semaphore::new(WRITERS));
+    let writer =
+        WriteContext { ctx: parts.ctx.clone(), permits, results, metrics: parts.metrics.clone() };
     let mut leadership = parts.ctx.leadership.clone();
-    let clock = Clock::new(parts.ctx.clock.now());
-    let mut state: Option<TermState> = None;
+    let clock = TermClock::new(parts.ctx.clock.now());
+    let mut state: Option<LeaderTerm> = None;
     loop {
         let Leadership { leading, epoch, .. } = *leadership.borrow_and_update();
         if state.as_ref().is_some_and(|state| !leading || state.epoch != epoch)
@@ -130,9 +136,9 @@ pub async fn run(
             state.end(&parts);
         }
         if leading && state.is_none() {
-            state = Some(TermState::begin(&parts, hands.clone(), epoch, clock));
+            state = Some(LeaderTerm::begin(&parts, writer.clone(), epoch, clock));
         }
-        let wake = state.as_ref().and_then(TermState::next_wakeup);
+        let wake = state.as_ref().and_then(LeaderTerm::next_wakeup);
         let timer = async {
             match wake {
                 Some(at) => sleep_until(at).await,
@@ -142,20 +148,20 @@ pub async fn run(
         tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
-            // A process that always leads has no one to tell it of a change.
+            // The sender is gone: this process leads without an election.
             changed = leadership.changed() => if changed.is_err() {
                 let last = *leadership.borrow();
                 leadership = hold(last);
             },
-            Some((epoch, answer)) = answered.recv() => {
+            Some((epoch, result)) = finished.recv() => {
                 if let Some(state) = state.as_mut().filter(|state| state.epoch == epoch) {
-                    state.answered(answer);
-                    while let Ok((_, answer)) = answered.try_recv() {
-                        state.answered(answer);
+                    state.task_ended(result);
+                    while let Ok((_, result)) = finished.try_recv() {
+                        state.task_ended(result);
                     }
                 }
             }
-            () = parts.inbox.rung() => if let Some(state) = &mut state { state.changed(parts.inbox.take()) },
+            () = parts.inbox.changed() => if let Some(state) = &mut state { state.changed(parts.inbox.take()) },
             more = sessions.ready() => {
                 anyhow::ensure!(more, "no session can come any more");
                 let round = sessions.round();
@@ -174,10 +180,10 @@ pub async fn run(
     Ok(())
 }
 
-/// A leadership that stays as it is.
+/// A leadership that never changes.
 fn hold(leadership: Leadership) -> watch::Receiver<Leadership> {
     let (sender, receiver) = watch::channel(leadership);
-    // Kept for the life of the process, so that nobody is told that it ended.
+    // Keeps the sender for the life of the process, so that the receiver never sees it closed.
     tokio::spawn(async move { sender.closed().await });
     receiver
 }

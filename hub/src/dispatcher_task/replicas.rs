@@ -1,4 +1,5 @@
-//! Which replica of an object a Workload stands for, where an object has several (LeaderWorkerSet), and how the first stands.
+//! Objects with a Workload for each replica (LeaderWorkerSet): which replica a Workload stands for,
+//! and where the first replica runs.
 
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use switchyard_dispatcher::Replica;
 use switchyard_jobs::{JobKind, serving::Serving};
 use switchyard_scheduler::PodSet;
 
-/// What makes the groups of pods of which a Workload stands for one.
-struct Maker<'a> {
+/// The object whose pod groups have a Workload each.
+struct ReplicatedOwner<'a> {
     kind: &'static dyn JobKind,
     serving: &'static dyn Serving,
     owner: &'a OwnerReference,
@@ -19,18 +20,23 @@ struct Maker<'a> {
     first: String,
 }
 
-fn maker(workload: &Workload) -> Option<Maker<'_>> {
-    let (kind, owner) = state::pod_group_owner(workload)?;
+fn maker(workload: &Workload) -> Option<ReplicatedOwner<'_>> {
+    let (kind, owner) = state::maker_of(workload)?;
     let serving = kind.serving()?;
-    Some(Maker { kind, serving, owner, first: serving.first_group(&owner.name, &owner.uid)? })
+    Some(ReplicatedOwner {
+        kind,
+        serving,
+        owner,
+        first: serving.first_group(&owner.name, &owner.uid)?,
+    })
 }
 
-impl Maker<'_> {
+impl ReplicatedOwner<'_> {
     fn is_first(&self, workload: &Workload) -> bool {
         workload.metadata.name.as_ref() == Some(&self.first)
     }
 
-    /// The names of all its groups; none if it is gone.
+    /// The names of all groups. Empty if the object is gone.
     fn groups(&self, stores: &Stores, namespace: &str) -> Vec<String> {
         let id = self.kind.id();
         let object = stores
@@ -42,23 +48,22 @@ impl Maker<'_> {
     }
 }
 
-/// Whether the Workload goes where that of the first replica is, with which the object is sent.
-pub(crate) fn follows(workload: &Workload) -> bool {
+/// Whether the Workload goes where the first replica is. The object is sent with the first replica.
+pub(crate) fn is_later_replica(workload: &Workload) -> bool {
     maker(workload).is_some_and(|maker| !maker.is_first(workload))
 }
 
-/// The Workload of the first replica of the object that this one is a later one of.
-pub(super) fn first_of(stores: &Stores, workload: &Workload) -> Option<Arc<Workload>> {
+/// The Workload of the first replica, for a later one.
+pub(super) fn first_replica(stores: &Stores, workload: &Workload) -> Option<Arc<Workload>> {
     let maker = maker(workload).filter(|maker| !maker.is_first(workload))?;
     let first = stores.workloads.get(workload.metadata.namespace.as_deref()?, &maker.first)?;
-    // One of that name may be anybody's.
-    let theirs =
-        state::pod_group_owner(&first).is_some_and(|(_, owner)| owner.uid == maker.owner.uid);
+    // Another owner may use that name.
+    let theirs = state::maker_of(&first).is_some_and(|(_, owner)| owner.uid == maker.owner.uid);
     theirs.then_some(first)
 }
 
-/// The Workloads of the later replicas of the object that this one is the first of.
-pub(super) fn followers_of(stores: &Stores, workload: &Workload) -> Vec<Arc<Workload>> {
+/// The Workloads of the later replicas, for the first one.
+pub(super) fn later_replicas(stores: &Stores, workload: &Workload) -> Vec<Arc<Workload>> {
     let Some(maker) = maker(workload).filter(|maker| maker.is_first(workload)) else {
         return Vec::new();
     };
@@ -67,13 +72,13 @@ pub(super) fn followers_of(stores: &Stores, workload: &Workload) -> Vec<Arc<Work
     let others = others.filter_map(|name| stores.workloads.get(namespace, &name));
     others
         .filter(|other| {
-            first_of(stores, other).is_some_and(|it| it.metadata.uid == workload.metadata.uid)
+            first_replica(stores, other).is_some_and(|it| it.metadata.uid == workload.metadata.uid)
         })
         .collect()
 }
 
-/// Which replica the Workload stands for, if the object may have several. `has_quota`: whether quota is reserved, be it in
-/// memory only, for the Workload of that uid.
+/// The replica that the Workload stands for. `has_quota`: whether the Workload with that uid has
+/// quota reserved in memory.
 pub(super) fn replica(
     stores: &Stores,
     workload: &Workload,
@@ -84,16 +89,16 @@ pub(super) fn replica(
     if maker.is_first(workload) {
         let groups =
             maker.groups(stores, workload.metadata.namespace.as_deref().unwrap_or_default());
-        return Some(Replica::First(times(pod_sets, groups.len())));
+        return Some(Replica::First(multiply(pod_sets, groups.len())));
     }
-    let first = first_of(stores, workload);
+    let first = first_replica(stores, workload);
     let in_memory =
         first.as_deref().and_then(|first| first.metadata.uid.as_deref()).is_some_and(has_quota);
-    Some(behind(first.as_deref(), in_memory))
+    Some(later_replica_target(first.as_deref(), in_memory))
 }
 
-/// What all replicas ask for together.
-fn times(pod_sets: &Arc<[PodSet]>, replicas: usize) -> Arc<[PodSet]> {
+/// The pod sets of all replicas together.
+fn multiply(pod_sets: &Arc<[PodSet]>, replicas: usize) -> Arc<[PodSet]> {
     let replicas = i32::try_from(replicas).unwrap_or(i32::MAX);
     if replicas <= 1 {
         return pod_sets.clone();
@@ -104,8 +109,8 @@ fn times(pod_sets: &Arc<[PodSet]>, replicas: usize) -> Arc<[PodSet]> {
         .collect()
 }
 
-/// Where a later replica is to be, by the Workload of the first.
-fn behind(first: Option<&Workload>, in_memory: bool) -> Replica {
+/// Where a later replica should go, given the Workload of the first.
+fn later_replica_target(first: Option<&Workload>, in_memory: bool) -> Replica {
     let Some(first) = first.filter(|first| is_wanted(first)) else {
         return Replica::FirstWithoutQuota;
     };
@@ -117,7 +122,7 @@ fn behind(first: Option<&Workload>, in_memory: bool) -> Replica {
         .filter(|_| !is_evicted)
     {
         Some(cluster) => Replica::FirstOnCluster(cluster.into()),
-        // It shows its last eviction until a reservation is written again.
+        // The last eviction stays visible until a reservation is written again.
         None if in_memory || (state::has_reservation(first) && !is_evicted) => {
             Replica::FirstWithoutCluster
         }
@@ -125,7 +130,7 @@ fn behind(first: Option<&Workload>, in_memory: bool) -> Replica {
     }
 }
 
-/// Whether it is to run.
+/// Whether the workload should run.
 fn is_wanted(workload: &Workload) -> bool {
     workload.metadata.deletion_timestamp.is_none()
         && state::stays_active(workload)
@@ -138,7 +143,7 @@ mod tests {
     use serde_json::{Value, json};
     use switchyard_jobs::kind_for;
 
-    /// The Workload of a replica of LeaderWorkerSet `llm`.
+    /// The Workload of one replica of LeaderWorkerSet `llm`.
     fn workload(index: u32, status: &Value) -> Workload {
         let set = kind_for("leaderworkerset.x-k8s.io", "LeaderWorkerSet").unwrap();
         let object = json!({"metadata": {"name": "llm", "uid": "u"}, "spec": {"replicas": 3}});
@@ -160,18 +165,18 @@ mod tests {
     }
 
     #[test]
-    fn all_but_the_first_follow() {
+    fn only_the_first_replica_is_no_later_replica() {
         assert_eq!(
-            [0, 1, 2].map(|index| follows(&workload(index, &json!({})))),
+            [0, 1, 2].map(|index| is_later_replica(&workload(index, &json!({})))),
             [false, true, true]
         );
         let mut alone = workload(1, &json!({}));
         alone.metadata.owner_references = None;
-        assert!(!follows(&alone), "nobody made it");
+        assert!(!is_later_replica(&alone), "nobody made it");
     }
 
     #[test]
-    fn where_a_later_replica_is_to_be() {
+    fn later_replica_target_follows_the_first() {
         let there = |more: Value| {
             let mut status = json!({"clusterName": "west"});
             switchyard_jobs::apply_merge(&mut status, &more);
@@ -213,19 +218,24 @@ mod tests {
             ),
         ] {
             let first = first.map(|status| workload(0, &status));
-            assert_eq!(behind(first.as_ref(), in_memory), expected, "{case}");
+            assert_eq!(later_replica_target(first.as_ref(), in_memory), expected, "{case}");
         }
         let mut going = workload(0, &there(json!({})));
         going.spec.active = Some(false);
-        assert_eq!(behind(Some(&going), true), Replica::FirstWithoutQuota, "deactivated");
+        assert_eq!(
+            later_replica_target(Some(&going), true),
+            Replica::FirstWithoutQuota,
+            "deactivated"
+        );
     }
 
     #[test]
-    fn all_replicas_ask_for_so_many_times_as_much() {
+    fn replica_pod_sets_multiply_with_saturation() {
         let one: Arc<[PodSet]> =
             Arc::from(vec![PodSet::new("leader", 1), PodSet::new("worker", 3)]);
-        let counts =
-            |replicas: usize| times(&one, replicas).iter().map(|set| set.count).collect::<Vec<_>>();
+        let counts = |replicas: usize| {
+            multiply(&one, replicas).iter().map(|set| set.count).collect::<Vec<_>>()
+        };
         assert_eq!((counts(0), counts(1), counts(2)), (vec![1, 3], vec![1, 3], vec![2, 6]));
         assert_eq!(counts(usize::MAX), [i32::MAX, i32::MAX]);
     }

@@ -1,4 +1,4 @@
-//! Whose spec goes on being this cluster's once it was sent: a change of it is to be brought after it.
+//! Finds Workloads whose job changed on the hub after it was sent: the change goes to the worker.
 
 use kube::api::ApiResource;
 use switchyard_api::v1beta2::Workload;
@@ -6,9 +6,12 @@ use switchyard_jobs::{elastic, kind_for, meta, workload_name};
 use switchyard_platform::object::Object;
 use switchyard_platform::store::{Change, Key};
 
-/// The Workload with which an object was sent whose spec has changed: what follows it may be another, such as its number of
-/// replicas.
-pub(super) fn changed(resource: &ApiResource, change: &Change<Object>) -> Option<Key> {
+/// The Workload of an object whose spec changed, if its kind propagates fields such as the number
+/// of replicas.
+pub(super) fn workload_of_changed_spec(
+    resource: &ApiResource,
+    change: &Change<Object>,
+) -> Option<Key> {
     let object = &change.new.as_ref()?.metadata;
     let before = change.old.as_ref().and_then(|old| old.metadata.generation);
     if before.is_some() && before == object.generation {
@@ -27,15 +30,18 @@ pub(super) fn changed(resource: &ApiResource, change: &Change<Object>) -> Option
     Some(Key::new(object.namespace.as_deref()?, &workload))
 }
 
-/// The namespace and the uid of an elastic job that is of another size now. Of as many pods as before, its Workload stays as it
-/// is, and nothing else tells of it.
-pub(super) fn resized(resource: &ApiResource, change: &Change<Object>) -> Option<(String, String)> {
+/// Namespace and uid of an elastic job that was resized. If the number of pods stays the same, its
+/// Workload does not change, so this is the only signal.
+pub(super) fn resized_elastic_job(
+    resource: &ApiResource,
+    change: &Change<Object>,
+) -> Option<(String, String)> {
     let (old, new) = (change.old.as_ref()?, change.new.as_ref()?);
     let kind = kind_for(&resource.group, &resource.kind).filter(|kind| kind.resizes())?;
     if old.metadata.generation == new.metadata.generation {
         return None;
     }
-    // What has just come is at hand; what was before it may have to be parsed.
+    // The new value is parsed already; the old one may not be.
     let value = new.value();
     if !elastic::is_marked(&value) {
         return None;
@@ -44,7 +50,7 @@ pub(super) fn resized(resource: &ApiResource, change: &Change<Object>) -> Option
     Some((new.metadata.namespace.clone()?, new.metadata.uid.clone()?))
 }
 
-/// Whether a Workload is one of an elastic job, by the job's uid.
+/// Whether a Workload is a slice of the elastic job with this uid.
 pub(super) fn is_slice_of(workload: &Workload, uid: &str) -> bool {
     let mut owners = workload.metadata.owner_references.iter().flatten();
     elastic::is_slice(workload) && owners.any(|owner| owner.uid == uid)
@@ -59,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_looked_at_when_its_object_has_another_spec() {
+    fn spec_change_requeues_the_first_replica() {
         let object = |generation: u32| {
             let metadata =
                 json!({"name": "llm", "namespace": "ns", "uid": "u", "generation": generation});
@@ -77,13 +83,16 @@ mod tests {
         ] {
             let change =
                 Change { key: Key::new("ns", "llm"), old: old.map(object), new: new.map(object) };
-            let told = changed(&kind_for(group, kind).unwrap().id().api_resource(), &change);
+            let told = workload_of_changed_spec(
+                &kind_for(group, kind).unwrap().id().api_resource(),
+                &change,
+            );
             assert_eq!(told, looked_at.then(|| Key::new("ns", &first)), "{case}");
         }
     }
 
     #[test]
-    fn the_workload_of_a_ray_service_is_looked_at_when_its_spec_is_another() {
+    fn ray_service_spec_change_requeues_its_workload() {
         let object = |generation: u32, labels: Value| {
             let metadata = json!({
                 "name": "llm", "namespace": "ns", "uid": "u", "generation": generation, "labels": labels,
@@ -93,7 +102,7 @@ mod tests {
         let looked_at = |kind: &str, new: u32, labels: Value| {
             let (old, new) = (Some(object(1, labels.clone())), Some(object(new, labels)));
             let resource = kind_for("ray.io", kind).unwrap().id().api_resource();
-            changed(&resource, &Change { key: Key::new("ns", "llm"), old, new })
+            workload_of_changed_spec(&resource, &Change { key: Key::new("ns", "llm"), old, new })
         };
         let own = workload_name("RayService", "ray.io", "llm", "u");
         assert_eq!(looked_at("RayService", 2, json!({})), Some(Key::new("ns", &own)));
@@ -104,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_workloads_of_an_elastic_job_are_looked_at_when_it_is_of_another_size() {
+    fn elastic_job_resize_requeues_its_workloads() {
         let object = |generation: u32, elastic: &str, (replicas, hosts): (u32, u32)| {
             let pods = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
             let group = json!({"groupName": "g", "replicas": replicas, "numOfHosts": hosts, "template": pods});
@@ -129,13 +138,14 @@ mod tests {
         ] {
             let (old, new) =
                 (Some(object(1, elastic, (3, 2))), Some(object(generation, elastic, size)));
-            let told = resized(&cluster, &Change { key: Key::new("ns", "ray"), old, new });
+            let told =
+                resized_elastic_job(&cluster, &Change { key: Key::new("ns", "ray"), old, new });
             assert_eq!(told, looked_at.then(|| ("ns".to_owned(), "u".to_owned())), "{case}");
         }
     }
 
     #[test]
-    fn the_slices_of_a_job_are_known_by_its_uid() {
+    fn slice_belongs_to_the_job_with_its_owner_uid() {
         let workload = |elastic: &str, owner: &str| -> Workload {
             let owner = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "ray", "uid": owner});
             let annotations = json!({"kueue.x-k8s.io/elastic-job": elastic});

@@ -1,43 +1,45 @@
-//! Two MultiKueueClusters must not name one worker: each would take the other's jobs for orphans of its own. Pure.
+//! Keeps two MultiKueueClusters from naming one worker: each would take the other's jobs for
+//! orphans. Pure.
 
 use std::collections::BTreeMap;
 
 use kube::config::Kubeconfig;
 
-/// Whether it has not been said yet which cluster a MultiKueueCluster is, its age, and its name: the first one keeps the
-/// worker.
-pub(super) type Rank = (bool, i64, String);
+/// Orders MultiKueueClusters; the least keeps the worker. False if its status has a cluster uid,
+/// then creation time in seconds, then name.
+pub(super) type ClaimRank = (bool, i64, String);
 
-/// Which API server each kubeconfig names, as far as they have been read.
+/// The API server in each kubeconfig read so far. None in place of a server: an unusable
+/// kubeconfig.
 #[derive(Debug, Default)]
-pub(super) struct Twins {
+pub(super) struct DuplicateKubeconfigs {
     servers: BTreeMap<String, Option<String>>,
 }
 
-/// Whether a cluster may be used.
+/// Whether a MultiKueueCluster may use its worker.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// No older one names the same worker.
+    /// No MultiKueueCluster before it names the same worker.
     Free,
-    /// The kubeconfig of an older one has not been read yet.
+    /// The kubeconfig of one before it has not been read.
     Wait,
-    /// This older one names the same worker.
+    /// This one before it names the same worker.
     Taken(String),
 }
 
-impl Twins {
-    /// What the kubeconfig of a cluster names; none if it cannot be used.
-    pub(super) fn names(&mut self, cluster: &str, server: Option<String>) {
+impl DuplicateKubeconfigs {
+    /// Records the API server in a kubeconfig; None if it is unusable.
+    pub(super) fn record(&mut self, cluster: &str, server: Option<String>) {
         self.servers.insert(cluster.to_owned(), server);
     }
 
-    /// A cluster is gone, or named by another kubeconfig from now on.
+    /// Forgets a MultiKueueCluster that is gone or has a new kubeconfig reference.
     pub(super) fn forget(&mut self, cluster: &str) {
         self.servers.remove(cluster);
     }
 
-    /// Whether `cluster` may be used, given all that have a kubeconfig.
-    pub(super) fn claim(&self, cluster: &str, all: &[Rank]) -> Claim {
+    /// Whether `cluster` may use its worker. `all` are the MultiKueueClusters with a kubeconfig.
+    pub(super) fn claim(&self, cluster: &str, all: &[ClaimRank]) -> Claim {
         let Some(Some(server)) = self.servers.get(cluster) else { return Claim::Wait };
         let mine = all.iter().find(|(_, _, name)| name == cluster);
         let older = all.iter().filter(|rank| mine.is_some_and(|mine| *rank < mine));
@@ -53,7 +55,7 @@ impl Twins {
     }
 }
 
-/// The API server that a kubeconfig's current context names, in one spelling.
+/// The API server of the current context as host, port and path, in lower case.
 pub(super) fn server(config: &Kubeconfig) -> Option<String> {
     let current = config.current_context.as_deref().unwrap_or_default();
     let context = config
@@ -73,28 +75,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_older_of_two_keeps_the_worker() {
-        let all: Vec<Rank> =
+    fn older_of_two_duplicates_keeps_the_worker() {
+        let all: Vec<ClaimRank> =
             vec![(true, 1, "old".into()), (true, 2, "new".into()), (true, 2, "other".into())];
-        let mut twins = Twins::default();
-        twins.names("new", Some("w:443".into()));
-        assert_eq!(twins.claim("new", &all), Claim::Wait, "the older one may name it, too");
-        twins.names("old", Some("w:443".into()));
-        assert_eq!(twins.claim("new", &all), Claim::Taken("old".into()));
-        assert_eq!(twins.claim("old", &all), Claim::Free);
-        let proven: Vec<Rank> = vec![(true, 1, "old".into()), (false, 2, "new".into())];
-        assert_eq!(twins.claim("new", &proven), Claim::Free, "its jobs may be there");
-        assert_eq!(twins.claim("old", &proven), Claim::Taken("new".into()));
-        twins.names("old", None);
-        assert_eq!(twins.claim("new", &all), Claim::Free, "one that cannot be read takes nothing");
-        twins.names("other", Some("v:443".into()));
-        assert_eq!(twins.claim("other", &all), Claim::Free);
-        twins.forget("old");
-        assert_eq!(twins.claim("other", &all), Claim::Wait);
+        let mut duplicates = DuplicateKubeconfigs::default();
+        duplicates.record("new", Some("w:443".into()));
+        assert_eq!(duplicates.claim("new", &all), Claim::Wait, "the older one may name it, too");
+        duplicates.record("old", Some("w:443".into()));
+        assert_eq!(duplicates.claim("new", &all), Claim::Taken("old".into()));
+        assert_eq!(duplicates.claim("old", &all), Claim::Free);
+        let proven: Vec<ClaimRank> = vec![(true, 1, "old".into()), (false, 2, "new".into())];
+        assert_eq!(duplicates.claim("new", &proven), Claim::Free, "its jobs may be there");
+        assert_eq!(duplicates.claim("old", &proven), Claim::Taken("new".into()));
+        duplicates.record("old", None);
+        assert_eq!(
+            duplicates.claim("new", &all),
+            Claim::Free,
+            "one that cannot be read takes nothing"
+        );
+        duplicates.record("other", Some("v:443".into()));
+        assert_eq!(duplicates.claim("other", &all), Claim::Free);
+        duplicates.forget("old");
+        assert_eq!(duplicates.claim("other", &all), Claim::Wait);
     }
 
     #[test]
-    fn a_server_is_known_in_any_spelling() {
+    fn api_server_is_compared_in_any_spelling() {
         let config = |url: &str| {
             let yaml = format!(
                 "current-context: c\ncontexts:\n- name: c\n  context: {{cluster: w, user: u}}\nclusters:\n- name: w\n  \

@@ -1,4 +1,4 @@
-//! What a worker's kubeconfig may hold. Pure; reasons in Kueue's words where it has them.
+//! Checks a worker's kubeconfig. Pure. Reasons are Kueue's where it has them.
 
 use kube::config::{AuthInfo, Kubeconfig};
 use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
@@ -7,34 +7,33 @@ use thiserror::Error;
 /// Why a kubeconfig is not used.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum BadKubeconfig {
-    /// It cannot be read or is none.
+    /// It is missing or no kubeconfig.
     #[error("{0}")]
     Unreadable(String),
-    /// The hub's own API server did not give it: what was last known may still be right.
+    /// The hub's API server did not return it. The last known one may still be right.
     #[error("{0}")]
     Unavailable(String),
-    /// It would have the hub do what a kubeconfig of somebody else must not.
+    /// It uses something that a kubeconfig of another party must not, such as a file of the hub.
     #[error("{0}")]
     Insecure(String),
-    /// The ClusterProfile is not there, or leads nowhere.
+    /// The ClusterProfile is missing or has no usable provider.
     #[error("{0}")]
     Profile(String),
-    /// What the ClusterProfile leads to is not used.
+    /// The kubeconfig made from a ClusterProfile fails the checks.
     #[error("{0}")]
     ProfileInsecure(String),
 }
 
 /// Whether a kubeconfig may name a command that prints credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exec {
-    /// The hub's own configuration names it: ClusterProfiles.
+pub enum ExecPlugins {
+    /// For ClusterProfiles: the hub's own configuration names the command.
     Allowed,
-    /// It is somebody else's.
+    /// For kubeconfigs of another party.
     Refused,
 }
 
 impl BadKubeconfig {
-    /// The condition's reason.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Unreadable(_) | Self::Unavailable(_) => reasons::BAD_KUBE_CONFIG,
@@ -44,7 +43,6 @@ impl BadKubeconfig {
         }
     }
 
-    /// The condition's message.
     pub fn message(&self) -> String {
         format!("load client config failed: {self}")
     }
@@ -53,13 +51,13 @@ impl BadKubeconfig {
 /// Reads and checks a kubeconfig.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
-pub fn parse(bytes: &[u8], exec: Exec) -> Result<Kubeconfig, BadKubeconfig> {
+/// The first fault found.
+pub fn parse(bytes: &[u8], exec: ExecPlugins) -> Result<Kubeconfig, BadKubeconfig> {
     let insecure = match exec {
-        Exec::Allowed => BadKubeconfig::ProfileInsecure,
-        Exec::Refused => BadKubeconfig::Insecure,
+        ExecPlugins::Allowed => BadKubeconfig::ProfileInsecure,
+        ExecPlugins::Refused => BadKubeconfig::Insecure,
     };
-    // Kueue's reason for what it cannot parse is "insecure" as well: it cannot be shown to be harmless.
+    // Kueue reports an unparsable kubeconfig as insecure, too.
     let unreadable =
         |why: String| insecure(format!("failed to parse kubeconfig(apiconfig): {why}"));
     let text = std::str::from_utf8(bytes).map_err(|_| unreadable("not text".into()))?;
@@ -102,12 +100,12 @@ pub fn parse(bytes: &[u8], exec: Exec) -> Result<Kubeconfig, BadKubeconfig> {
     Ok(config)
 }
 
-/// Without the excerpt that the reader adds: it might show a credential.
+/// Drops the reader's excerpt, which may show a credential.
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-fn check_user(user: &AuthInfo, exec: Exec) -> Result<(), String> {
+fn check_user(user: &AuthInfo, exec: ExecPlugins) -> Result<(), String> {
     let refused = |what: &str| Err(what.to_owned());
     if given(user.token_file.as_ref()) {
         return refused("tokenFile is not allowed");
@@ -115,7 +113,7 @@ fn check_user(user: &AuthInfo, exec: Exec) -> Result<(), String> {
     if given(user.username.as_ref()) || user.password.is_some() {
         return refused("basic auth is not allowed");
     }
-    if user.exec.is_some() && exec == Exec::Refused {
+    if user.exec.is_some() && exec == ExecPlugins::Refused {
         return refused("exec plugins are not allowed");
     }
     if user.auth_provider.is_some() {
@@ -133,12 +131,12 @@ fn given(text: Option<&String>) -> bool {
     text.is_some_and(|text| !text.is_empty())
 }
 
-/// Whether connections to the URL are encrypted. A URL without a scheme is not.
+/// A URL without a scheme counts as not encrypted.
 fn is_https(server: &str) -> bool {
     server.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"))
 }
 
-/// Whether the URL's host is an address or a DNS name.
+/// Whether the URL's host is an IP address or a DNS name.
 fn is_host(server: &str) -> bool {
     let Ok(uri) = server.to_lowercase().parse::<http::Uri>() else { return false };
     let Some(host) = uri.host() else { return false };
@@ -165,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_files_or_runs_programs_or_trusts_anybody_is_refused() {
+    fn kubeconfig_with_files_commands_or_no_tls_is_refused() {
         let good = "server: 'https://worker.example:6443', certificate-authority-data: 'YQ=='";
         let cases = [
             ("a good one", config(good, "token: t"), ""),
@@ -225,23 +223,24 @@ mod tests {
             ),
         ];
         for (case, text, expected) in cases {
-            let said = parse(text.as_bytes(), Exec::Refused)
+            let said = parse(text.as_bytes(), ExecPlugins::Refused)
                 .err()
                 .map(|error| error.to_string())
                 .unwrap_or_default();
             assert_eq!(said, expected, "{case}");
         }
         let exec = config(good, "exec: {command: login, apiVersion: x}");
-        assert!(parse(exec.as_bytes(), Exec::Allowed).is_ok());
-        let error = parse(config(good, "tokenFile: /x").as_bytes(), Exec::Allowed).unwrap_err();
+        assert!(parse(exec.as_bytes(), ExecPlugins::Allowed).is_ok());
+        let error =
+            parse(config(good, "tokenFile: /x").as_bytes(), ExecPlugins::Allowed).unwrap_err();
         assert_eq!(error.reason(), "BadRestConfig");
-        // A ClusterProfile's server is held to the same.
+        // The server of a ClusterProfile is checked the same way.
         let plain =
             config("server: 'http://worker.example'", "exec: {command: login, apiVersion: x}");
-        let error = parse(plain.as_bytes(), Exec::Allowed).unwrap_err();
+        let error = parse(plain.as_bytes(), ExecPlugins::Allowed).unwrap_err();
         assert_eq!(error.reason(), "BadRestConfig");
         assert!(error.to_string().contains("cluster.server must begin with https://"), "{error}");
-        let error = parse(b"{[", Exec::Refused).unwrap_err();
+        let error = parse(b"{[", ExecPlugins::Refused).unwrap_err();
         assert_eq!(error.reason(), "InsecureKubeConfig");
         assert_eq!(error.message().lines().count(), 1);
         assert!(

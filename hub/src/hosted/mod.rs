@@ -1,11 +1,11 @@
-//! Agents that run in this process, against workers that are reached by a kubeconfig.
+//! Agents that run in this process for workers reached by a kubeconfig.
 //!
-//! Only a leader runs them: two hubs never drive one worker by the same kubeconfig.
+//! Only the leader runs them, so two hub replicas never drive one worker.
 
-mod adopt;
+mod copy_proof;
 mod duplicate_kubeconfigs;
-mod keyed;
 pub mod kubeconfig;
+mod multikueue_takeover;
 mod profile;
 mod source;
 mod worker;
@@ -23,95 +23,89 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use duplicate_kubeconfigs::{Rank, Twins};
-use source::Reference;
-pub use source::{PATH_PREFIX, Profiles, Source};
+use duplicate_kubeconfigs::{ClaimRank, DuplicateKubeconfigs};
+use source::KubeconfigRef;
+pub use source::{ClusterProfiles, KubeconfigSource, PATH_PREFIX};
 use worker::Worker;
 
-use crate::reachability::Reach;
+use crate::reachability::Reachability;
 use crate::server::{CopyKeys, Sessions};
 
-/// What agents in this process call themselves.
+/// The software name of hosted agents.
 pub const HOSTED_SOFTWARE: &str =
     concat!("switchyard-hub/", env!("CARGO_PKG_VERSION"), " (hosted)");
 
-/// The feature gate of clusters that are reached by their ClusterProfile.
+/// Kueue's feature gate for ClusterProfiles.
 pub const CLUSTER_PROFILE_GATE: &str = "MultiKueueClusterProfile";
 
-/// Whether each kubeconfig worker is reached, for its condition.
+/// The reachability of kubeconfig workers, for their conditions.
 #[derive(Debug, Default)]
 pub struct HostedStates {
-    states: Mutex<BTreeMap<String, Reach>>,
-    twins: Mutex<Twins>,
-    /// Rung at each change.
-    pub bell: Notify,
+    states: Mutex<BTreeMap<String, Reachability>>,
+    duplicates: Mutex<DuplicateKubeconfigs>,
+    pub changed: Notify,
 }
 
 impl HostedStates {
-    /// Of one worker, once the first try has ended.
-    pub fn get(&self, cluster: &str) -> Option<Reach> {
+    /// None until the first attempt has ended.
+    pub fn get(&self, cluster: &str) -> Option<Reachability> {
         self.states.lock().get(cluster).cloned()
     }
 
-    fn set(&self, cluster: &str, reach: Reach) {
+    fn set(&self, cluster: &str, reach: Reachability) {
         let mut states = self.states.lock();
         let news = states.get(cluster) != Some(&reach);
         states.insert(cluster.to_owned(), reach);
         drop(states);
         if news {
-            self.bell.notify_one();
+            self.changed.notify_one();
         }
     }
 
     fn forget(&self, cluster: &str) {
         self.states.lock().remove(cluster);
-        self.twins().forget(cluster);
+        self.duplicates().forget(cluster);
     }
 
-    fn twins(&self) -> MutexGuard<'_, Twins> {
-        self.twins.lock()
+    fn duplicates(&self) -> MutexGuard<'_, DuplicateKubeconfigs> {
+        self.duplicates.lock()
     }
 }
 
-/// What the hosted agents run with.
+/// Parts of the hub that hosted agents use.
 pub struct Hosting {
-    /// The clusters.
     pub clusters: Store<MultiKueueCluster>,
-    /// Their kubeconfigs.
-    pub source: Source,
-    /// Their sessions.
+    pub source: KubeconfigSource,
     pub sessions: Arc<Sessions>,
-    /// What is told of them.
     pub states: Arc<HostedStates>,
-    /// The hub's id.
     pub hub_id: String,
-    /// `multiKueue.origin`.
+    /// `multiKueue.origin` of the configuration.
     pub origin: String,
-    /// The kinds of jobs that may be sent.
+    /// The job kinds that may be sent.
     pub frameworks: Vec<String>,
-    /// By their keys the copies on each worker are known.
+    /// The keys that prove copies.
     pub copy_keys: Arc<CopyKeys>,
-    /// Counts objects there that are no copies.
+    /// Counts objects on workers that carry a mark but are no copies.
     pub foreign: ForeignMarks,
     /// The hub's own cluster.
     pub ctx: Arc<switchyard_controller::Context>,
-    /// The term in which they may run.
+    /// The term in which hosted agents may run.
     pub term: watch::Receiver<Option<u64>>,
 }
 
-struct Running {
+struct RunningAgent {
     uid: String,
-    reference: Reference,
+    reference: KubeconfigRef,
     term: u64,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
-/// The agents that run, and those that were told to end. Of one cluster, the next waits for the one before; no cluster
-/// waits for another's.
+/// Running agents, and cancelled ones that have not ended. A cluster's next agent waits for the one
+/// before; other clusters do not.
 #[derive(Default)]
 struct Agents {
-    running: BTreeMap<String, Running>,
+    running: BTreeMap<String, RunningAgent>,
     ending: BTreeMap<String, JoinHandle<()>>,
     dry_runs: DryRunCounts,
 }
@@ -125,19 +119,19 @@ impl Agents {
         self.ending.retain(|_, task| !task.is_finished());
     }
 
-    /// Ends all, and waits until they have.
+    /// Stops all agents and waits for them.
     async fn end_all(mut self) {
         for name in self.running.keys().cloned().collect::<Vec<_>>() {
             self.end(&name);
         }
-        futures::future::join_all(self.ending.into_values().map(ended)).await;
+        futures::future::join_all(self.ending.into_values().map(join_agent)).await;
     }
 }
 
 /// Runs an agent for each kubeconfig worker until shutdown.
 pub async fn run(hosting: Hosting, shutdown: CancellationToken) {
-    let bell = Arc::new(Notify::new());
-    let ring = bell.clone();
+    let changed = Arc::new(Notify::new());
+    let ring = changed.clone();
     hosting.clusters.subscribe(move |_| ring.notify_one());
     let mut term = hosting.term.clone();
     let mut agents = Agents::default();
@@ -151,7 +145,7 @@ pub async fn run(hosting: Hosting, shutdown: CancellationToken) {
         reconcile(&hosting, now, &mut agents, &shutdown);
         tokio::select! {
             () = shutdown.cancelled() => break,
-            () = bell.notified() => {}
+            () = changed.notified() => {}
             changed = term.changed() => if changed.is_err() { break },
         }
     }
@@ -164,7 +158,7 @@ fn reconcile(
     agents: &mut Agents,
     shutdown: &CancellationToken,
 ) {
-    let wanted: BTreeMap<String, (String, Reference)> = match term {
+    let wanted: BTreeMap<String, (String, KubeconfigRef)> = match term {
         None => BTreeMap::new(),
         Some(_) => hosting
             .clusters
@@ -212,18 +206,18 @@ fn reconcile(
         let stop = shutdown.child_token();
         let told = stop.clone();
         let task = tokio::spawn(async move {
-            // Two must never drive one cluster.
+            // Two agents must never drive one cluster.
             if let Some(before) = before {
-                ended(before).await;
+                join_agent(before).await;
             }
             worker.run(told).await;
         });
-        agents.running.insert(name, Running { uid, reference, term, stop, task });
+        agents.running.insert(name, RunningAgent { uid, reference, term, stop, task });
     }
 }
 
-/// All that have a kubeconfig: those whose cluster is known before others, by age.
-fn ranks(source: &Source, clusters: &Store<MultiKueueCluster>) -> Vec<Rank> {
+/// The MultiKueueClusters with a kubeconfig, as [`ClaimRank`].
+fn ranks(source: &KubeconfigSource, clusters: &Store<MultiKueueCluster>) -> Vec<ClaimRank> {
     let hosted = clusters.all().into_iter().filter(|cluster| wanted(source, cluster).is_some());
     let created =
         |cluster: &MultiKueueCluster| cluster.creation_timestamp().map_or(0, |at| at.0.as_second());
@@ -234,13 +228,16 @@ fn ranks(source: &Source, clusters: &Store<MultiKueueCluster>) -> Vec<Rank> {
     hosted.map(|cluster| (unknown(&cluster), created(&cluster), cluster.name_any())).collect()
 }
 
-fn wanted(source: &Source, cluster: &MultiKueueCluster) -> Option<(String, (String, Reference))> {
+fn wanted(
+    source: &KubeconfigSource,
+    cluster: &MultiKueueCluster,
+) -> Option<(String, (String, KubeconfigRef))> {
     let reference = source.reference(cluster)?;
     let living = cluster.metadata.deletion_timestamp.is_none();
     living.then(|| (cluster.name_any(), (cluster.uid().unwrap_or_default(), reference)))
 }
 
-async fn ended(task: JoinHandle<()>) {
+async fn join_agent(task: JoinHandle<()>) {
     if task.await.is_err() {
         tracing::error!("a hosted agent panicked");
     }

@@ -1,20 +1,20 @@
-//! From a ClusterProfile (multicluster.x-k8s.io, KEP-4322 and KEP-5339) to a kubeconfig. Pure.
+//! Makes a kubeconfig from a ClusterProfile (multicluster.x-k8s.io, KEP-4322 and KEP-5339). Pure.
 //!
-//! The profile says where the cluster is; the hub's configuration says which command prints credentials for the profile's
-//! access provider. Messages are Kueue's.
+//! The profile says where the cluster is. The hub's configuration names the command that prints
+//! credentials for the profile's access provider. Messages are Kueue's.
 
 use serde_json::{Map, Value, json};
 use switchyard_config::AccessProvider;
 
-/// What context, cluster and user are called in the kubeconfig.
+/// The name of context, cluster and user in the kubeconfig.
 const NAME: &str = "profile";
-/// What is taken over of a profile's cluster. The rest says nothing, as with Kueue: a profile can neither switch off that the
-/// server's certificate is verified nor name a file of the hub's.
+/// Fields taken from a profile's cluster, as in Kueue. Others are ignored: a profile can neither
+/// switch off TLS verification nor name a file of the hub.
 const TAKEN: [&str; 5] =
     ["server", "certificate-authority-data", "tls-server-name", "proxy-url", "extensions"];
 
-/// The kubeconfig, as JSON, by the first configured provider that the profile has. `accessProviders` of its status take
-/// precedence over the older `credentialProviders`.
+/// The kubeconfig as JSON, for the first configured provider in the profile.
+/// `status.accessProviders` goes before the older `status.credentialProviders`.
 ///
 /// # Errors
 /// Why there is none, in Kueue's words.
@@ -36,7 +36,7 @@ pub(super) fn kubeconfig(
         serde_json::to_value(&provider.exec_config).map_err(|error| error.to_string())?;
     let taken = |key: &str| Some((key.to_owned(), cluster.get(key)?.clone()));
     let cluster: Map<String, Value> = TAKEN.into_iter().filter_map(taken).collect();
-    // Nobody is there to be asked.
+    // The hub has no terminal for a prompt.
     exec["interactiveMode"] = "Never".into();
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": NAME,
@@ -47,7 +47,7 @@ pub(super) fn kubeconfig(
     Ok(config.to_string().into_bytes())
 }
 
-/// Where the cluster is, as a provider reaches it.
+/// The cluster as a provider reaches it.
 fn accessor<'a>(profile: &'a Value, provider: &str) -> Option<&'a Value> {
     let lists = ["/status/accessProviders", "/status/credentialProviders"];
     let all = lists.iter().filter_map(|list| profile.pointer(list)?.as_array()).flatten();
@@ -74,14 +74,16 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_names_the_cluster_and_the_configuration_the_command() {
+    fn profile_gives_the_cluster_and_config_the_command() {
         for list in ["accessProviders", "credentialProviders"] {
             let bytes =
                 kubeconfig("east", &profile(list), &[provider("absent"), provider("cloud")])
                     .unwrap();
-            let config =
-                super::super::kubeconfig::parse(&bytes, super::super::kubeconfig::Exec::Allowed)
-                    .unwrap();
+            let config = super::super::kubeconfig::parse(
+                &bytes,
+                super::super::kubeconfig::ExecPlugins::Allowed,
+            )
+            .unwrap();
             let exec = config.auth_infos[0].auth_info.clone().unwrap().exec.unwrap();
             assert_eq!(
                 (exec.command.as_deref(), exec.provide_cluster_info),
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_cannot_weaken_how_its_cluster_is_known() {
+    fn profile_cannot_weaken_tls_verification() {
         let cluster = json!({
             "server": "https://east:6443", "certificate-authority": "/etc/ca", "insecure-skip-tls-verify": true,
         });
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_reached_says_why() {
+    fn profile_without_access_has_kueues_message() {
         for (providers, message) in [
             (vec![], "no access provider configured"),
             (

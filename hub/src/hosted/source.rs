@@ -1,5 +1,5 @@
-//! Where a worker's kubeconfig comes from: a Secret in our namespace, a file below one allowed directory, or a
-//! ClusterProfile in our namespace.
+//! Reads a worker's kubeconfig: from a Secret in the hub's namespace, a file below one allowed
+//! directory, or a ClusterProfile in the hub's namespace.
 
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -11,34 +11,33 @@ use switchyard_api::names::KUBECONFIG_SECRET_KEY;
 use switchyard_api::v1beta2::{KubeConfig, LocationType, MultiKueueCluster};
 use switchyard_config::AccessProvider;
 
-use super::kubeconfig::{self, BadKubeconfig, Exec};
+use super::kubeconfig::{self, BadKubeconfig, ExecPlugins};
 use super::profile;
 
-/// Where kubeconfigs by path may lie.
+/// The default directory of kubeconfigs by path.
 pub const PATH_PREFIX: &str = "/etc/multikueue/kubeconfigs";
-/// One call, answer included.
+/// Deadline of one call to the hub's API server.
 const CALL: Duration = Duration::from_secs(15);
 /// A kubeconfig takes a few KiB.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Names a worker's kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reference {
-    /// As such.
+pub enum KubeconfigRef {
     KubeConfig(KubeConfig),
-    /// What a ClusterProfile of this name leads to.
+    /// The name of a ClusterProfile.
     ClusterProfile(String),
 }
 
-/// ClusterProfiles, and what is needed to use them.
+/// Reads ClusterProfiles.
 #[derive(Clone)]
-pub struct Profiles {
+pub struct ClusterProfiles {
     api: Api<DynamicObject>,
     providers: Vec<AccessProvider>,
 }
 
-impl Profiles {
-    /// Those of a namespace, reached by these commands.
+impl ClusterProfiles {
+    /// Reads the profiles of a namespace, with the configured access providers.
     pub fn new(client: kube::Client, namespace: &str, providers: Vec<AccessProvider>) -> Self {
         let kind = GroupVersionKind::gvk("multicluster.x-k8s.io", "v1alpha1", "ClusterProfile");
         Self {
@@ -53,52 +52,51 @@ impl Profiles {
                 "ClusterProfile.multicluster.x-k8s.io \"{name}\" not found"
             ))
         };
-        let found = in_time(self.api.get_opt(name)).await?.ok_or_else(missing)?;
+        let found = with_deadline(self.api.get_opt(name)).await?.ok_or_else(missing)?;
         profile::kubeconfig(name, &found.data, &self.providers).map_err(BadKubeconfig::Profile)
     }
 }
 
-/// Reads kubeconfigs.
 #[derive(Clone)]
-pub struct Source {
+pub struct KubeconfigSource {
     secrets: Api<Secret>,
     prefix: PathBuf,
-    /// None where ClusterProfiles are not switched on.
-    profiles: Option<Profiles>,
+    /// None if the feature gate for ClusterProfiles is off.
+    profiles: Option<ClusterProfiles>,
 }
 
-impl Source {
-    /// Reads Secrets from there, and files only below `prefix`.
+impl KubeconfigSource {
+    /// Reads Secrets, and files below `prefix`.
     pub fn new(secrets: Api<Secret>, prefix: impl Into<PathBuf>) -> Self {
         Self { secrets, prefix: prefix.into(), profiles: None }
     }
 
-    /// Reads ClusterProfiles as well, if there are any.
+    /// Also reads ClusterProfiles.
     #[must_use]
-    pub fn with_profiles(self, profiles: Option<Profiles>) -> Self {
+    pub fn with_profiles(self, profiles: Option<ClusterProfiles>) -> Self {
         Self { profiles, ..self }
     }
 
-    /// What a cluster's source names, if it is read here at all.
-    pub(super) fn reference(&self, cluster: &MultiKueueCluster) -> Option<Reference> {
+    /// The kubeconfig reference of a MultiKueueCluster. None if it has an agent.
+    pub(super) fn reference(&self, cluster: &MultiKueueCluster) -> Option<KubeconfigRef> {
         let source = &cluster.spec.cluster_source;
         let profile = source.cluster_profile_ref.as_ref().filter(|_| self.profiles.is_some());
-        let kubeconfig = source.kube_config.clone().map(Reference::KubeConfig);
+        let kubeconfig = source.kube_config.clone().map(KubeconfigRef::KubeConfig);
         kubeconfig
-            .or_else(|| profile.map(|profile| Reference::ClusterProfile(profile.name.clone())))
+            .or_else(|| profile.map(|profile| KubeconfigRef::ClusterProfile(profile.name.clone())))
     }
 
-    /// The kubeconfig as it is now.
+    /// Loads the present kubeconfig.
     ///
     /// # Errors
-    /// [`BadKubeconfig::Unavailable`] says why it is not known, the others why there is none.
-    pub async fn load(&self, reference: &Reference) -> Result<Vec<u8>, BadKubeconfig> {
+    /// [`BadKubeconfig::Unavailable`] if the hub could not read it now; others if there is none.
+    pub async fn load(&self, reference: &KubeconfigRef) -> Result<Vec<u8>, BadKubeconfig> {
         let reference = match (reference, &self.profiles) {
-            (Reference::KubeConfig(reference), _) => reference,
-            (Reference::ClusterProfile(name), Some(profiles)) => {
+            (KubeconfigRef::KubeConfig(reference), _) => reference,
+            (KubeconfigRef::ClusterProfile(name), Some(profiles)) => {
                 return profiles.kubeconfig(name).await;
             }
-            (Reference::ClusterProfile(_), None) => {
+            (KubeconfigRef::ClusterProfile(_), None) => {
                 return Err(BadKubeconfig::Profile(
                     "ClusterProfiles are not switched on".to_owned(),
                 ));
@@ -115,7 +113,7 @@ impl Source {
     }
 
     async fn secret(&self, name: &str) -> Result<Vec<u8>, BadKubeconfig> {
-        let found = in_time(self.secrets.get_opt(name)).await?;
+        let found = with_deadline(self.secrets.get_opt(name)).await?;
         let secret = found
             .ok_or_else(|| BadKubeconfig::Unreadable(format!("Secret \"{name}\" not found")))?;
         let mut data = secret.data.unwrap_or_default();
@@ -126,22 +124,22 @@ impl Source {
     }
 }
 
-impl Reference {
-    /// Reads and checks what was loaded.
+impl KubeconfigRef {
+    /// Parses and checks a loaded kubeconfig.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first fault found.
     pub fn parse(&self, bytes: &[u8]) -> Result<Kubeconfig, BadKubeconfig> {
         let exec = match self {
-            Self::KubeConfig(_) => Exec::Refused,
-            Self::ClusterProfile(_) => Exec::Allowed,
+            Self::KubeConfig(_) => ExecPlugins::Refused,
+            Self::ClusterProfile(_) => ExecPlugins::Allowed,
         };
         kubeconfig::parse(bytes, exec)
     }
 }
 
-/// The answer of the hub's own API server.
-async fn in_time<T>(
+/// Applies the deadline to a call to the hub's API server.
+async fn with_deadline<T>(
     call: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, BadKubeconfig> {
     let answer = tokio::time::timeout(CALL, call).await;
@@ -159,7 +157,7 @@ async fn file(path: &Path) -> Result<Vec<u8>, String> {
     tokio::fs::read(path).await.map_err(said)
 }
 
-/// The file behind `raw`, if it lies below `prefix` after all links are followed.
+/// The file behind `raw`, if it lies below `prefix` after all links are resolved.
 fn allowed(raw: &str, prefix: &Path) -> Result<PathBuf, String> {
     const NOT: &str = "kubeconfig path is not under the allowed prefix";
     if raw.is_empty() {
@@ -193,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_files_below_the_prefix_are_read_whatever_links_say() {
+    fn files_outside_the_prefix_are_refused_despite_links() {
         let base = tempfile::tempdir().unwrap();
         let inside = base.path().join("allowed");
         let twin = base.path().join("allowed-not");

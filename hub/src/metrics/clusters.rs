@@ -1,4 +1,5 @@
-//! Gauges of the worker clusters, read at the moment of the scrape. Only a leader has them: the others hear of nothing.
+//! Gauges of worker clusters, read at each scrape. Only the leader has them: other replicas have no
+//! sessions.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,14 +15,13 @@ use switchyard_controller::Context;
 use switchyard_controller::metrics::ReplicaRole;
 
 use crate::api_objects::{is_unable, multi_kueue_config};
-use crate::cluster_reports::Reports;
+use crate::cluster_reports::ClusterReports;
 use crate::server::Registry;
 
-/// Where the gauges are read from.
 pub(crate) struct ClusterGauges {
     pub(crate) ctx: Arc<Context>,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) reports: Arc<Reports>,
+    pub(crate) reports: Arc<ClusterReports>,
 }
 
 impl fmt::Debug for ClusterGauges {
@@ -43,7 +43,8 @@ impl Collector for ClusterGauges {
         by_cluster(&mut encoder, "switchyard_cluster_connected", help, &names, &|name| {
             Some(connected(name))
         })?;
-        // What an agent said of itself stands until it is back. Of others nothing is known.
+        // An agent's last report of its health counts until it is back. Other clusters have no
+        // value.
         let unable: BTreeSet<String> = clusters
             .iter()
             .filter(|cluster| is_unable(cluster))
@@ -59,7 +60,7 @@ impl Collector for ClusterGauges {
         by_cluster(&mut encoder, "switchyard_cluster_able", help, &names, &|name| {
             able(name).map(|able| f64::from(u8::from(able)))
         })?;
-        // What a status shows, at most. Nothing of a cluster that has not told.
+        // At most what a status shows. No value for a cluster without an inventory.
         let count = |name: &str| {
             self.reports.orphans(name).map(|them| u32::try_from(them.len()).unwrap_or(u32::MAX))
         };
@@ -76,7 +77,7 @@ impl Collector for ClusterGauges {
 }
 
 impl ClusterGauges {
-    /// Kueue's gauge: for each ClusterQueue, how the worker clusters of its MultiKueue check are.
+    /// Kueue's gauge: the state of the worker clusters of each ClusterQueue's MultiKueue check.
     fn by_queue(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let help = "Whether a worker cluster of a ClusterQueue's MultiKueue check is active";
         let mut family = encoder.encode_descriptor(
@@ -105,7 +106,7 @@ impl ClusterGauges {
     }
 }
 
-/// The values of the label `active`, and which of them a cluster has.
+/// Each value of the label `active`, and whether the cluster has it.
 fn activity(cluster: Option<&MultiKueueCluster>) -> [(&'static str, f64); 3] {
     let conditions =
         cluster.and_then(|it| it.status.as_ref()).map(|status| status.conditions.as_slice());
@@ -139,8 +140,11 @@ mod tests {
     #[rstest::rstest]
     #[case::active(json!([{"type": "Active", "status": "True", "reason": "Active", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]), "True")]
     #[case::lost(json!([{"type": "Active", "status": "False", "reason": "ClientConnectionFailed", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]), "False")]
-    #[case::never_looked_at(json!([]), "Unknown")]
-    fn a_cluster_has_one_activity(#[case] conditions: serde_json::Value, #[case] expected: &str) {
+    #[case::no_conditions(json!([]), "Unknown")]
+    fn cluster_has_exactly_one_activity_value(
+        #[case] conditions: serde_json::Value,
+        #[case] expected: &str,
+    ) {
         let cluster = json!({"metadata": {"name": "east"}, "spec": {"clusterSource": {"agent": {}}}, "status": {"conditions": conditions}});
         let cluster: MultiKueueCluster = serde_json::from_value(cluster).unwrap();
         let one: Vec<_> =
@@ -149,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_is_missing_is_unknown() {
+    fn missing_cluster_activity_is_unknown() {
         assert_eq!(activity(None), [("True", 0.0), ("False", 0.0), ("Unknown", 1.0)]);
     }
 }

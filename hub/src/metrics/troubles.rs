@@ -24,14 +24,13 @@ pub(crate) struct TroubleGauge {
 }
 
 impl TroubleGauge {
-    /// The trouble of each workload, by cluster and reason.
+    /// Sets the cluster and the reason of a workload's trouble.
     pub(crate) fn set(&self, uid: &Uid, trouble: Option<(&str, &str)>) {
         let labels = |(cluster, reason): (&str, &str)| TroubleLabels {
             cluster: cluster.to_owned(),
             reason: known(reason),
         };
         let now = trouble.map(labels);
-        // A panic while it is held would have been between two plain changes.
         let mut counted = self.counted.lock();
         if counted.get(uid) == now.as_ref() {
             return;
@@ -47,14 +46,14 @@ impl TroubleGauge {
         }
     }
 
-    /// Another process counts from now on.
+    /// Forgets all workloads: another replica counts them now.
     pub(crate) fn clear(&self) {
         self.counted.lock().clear();
         self.family.clear();
     }
 }
 
-/// A reason as a label.
+/// The reason as a label value from a closed set.
 fn known(reason: &str) -> &'static str {
     match reason {
         reasons::CLUSTER_UNREACHABLE => reasons::CLUSTER_UNREACHABLE,

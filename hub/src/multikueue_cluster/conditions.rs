@@ -1,5 +1,5 @@
-//! What the conditions of MultiKueueClusters and of their AdmissionChecks say. Pure; reasons and messages as Kueue
-//! writes them, where it has them.
+//! The conditions of MultiKueueClusters and of their AdmissionChecks. Pure. Reasons and messages
+//! are Kueue's where it has them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use switchyard_api::conditions::{self, reasons};
@@ -7,13 +7,13 @@ use switchyard_api::v1beta2::{
     AdmissionCheck, ClusterQueue, DisconnectPolicy, MultiKueueCluster, MultiKueueConfig,
     OrphanedWorkload,
 };
+use switchyard_dispatcher::BreakerTrip;
 
 use crate::api_objects::parameters;
-use crate::dispatch::Open;
-use crate::reachability::Reach;
+use crate::reachability::Reachability;
 
 /// `Active` of a MultiKueueCluster.
-pub fn cluster_active(cluster: &MultiKueueCluster, reach: &Reach) -> Condition {
+pub fn cluster_active(cluster: &MultiKueueCluster, reach: &Reachability) -> Condition {
     conditions::new(
         conditions::ACTIVE,
         reach.active,
@@ -23,8 +23,8 @@ pub fn cluster_active(cluster: &MultiKueueCluster, reach: &Reach) -> Condition {
     )
 }
 
-/// A condition that says what is amiss: true with its reason and message, else false with why it is over; none if it never
-/// was true.
+/// A condition that reports a fault: True with `now`, or False with `over` if it was True before.
+/// None if the fault never occurred.
 fn amiss(
     cluster: &MultiKueueCluster,
     type_: &str,
@@ -41,8 +41,11 @@ fn amiss(
     Some(conditions::new(type_, holds, reason, message, cluster.metadata.generation))
 }
 
-/// `EvictionsStopped` of a MultiKueueCluster; none if it never was.
-pub fn evictions_stopped(cluster: &MultiKueueCluster, open: Option<&Open>) -> Option<Condition> {
+/// `EvictionsStopped` of a MultiKueueCluster. None if evictions were never stopped.
+pub fn evictions_stopped(
+    cluster: &MultiKueueCluster,
+    open: Option<&BreakerTrip>,
+) -> Option<Condition> {
     let now = open.map(|open| {
         let message = format!(
             "{}: nothing is given up until all are back, or until `switchyard breaker release`",
@@ -54,8 +57,8 @@ pub fn evictions_stopped(cluster: &MultiKueueCluster, open: Option<&Open>) -> Op
     amiss(cluster, conditions::EVICTIONS_STOPPED, now, over)
 }
 
-/// `FenceUnavailable` of a MultiKueueCluster without an agent, given the ClusterQueues with a fence that send to it; none if
-/// it never was.
+/// `FenceUnavailable` of a MultiKueueCluster without an agent. `queues` are the ClusterQueues with
+/// `onDisconnect.policy` Fence that dispatch to it. None if there never were any.
 pub fn fence_unavailable(cluster: &MultiKueueCluster, queues: &[String]) -> Option<Condition> {
     let now = (!queues.is_empty()).then(|| {
         let message = format!(
@@ -72,7 +75,7 @@ pub fn fence_unavailable(cluster: &MultiKueueCluster, queues: &[String]) -> Opti
     amiss(cluster, conditions::FENCE_UNAVAILABLE, now, over)
 }
 
-/// `OrphansFound` of a MultiKueueCluster, given what its status lists; none if it never had one.
+/// `OrphansFound` of a MultiKueueCluster, for the orphans in its status. None if it never had any.
 pub fn orphans_found(
     cluster: &MultiKueueCluster,
     orphans: &[OrphanedWorkload],
@@ -92,7 +95,8 @@ pub fn orphans_found(
     amiss(cluster, conditions::ORPHANS_FOUND, now, over)
 }
 
-/// `CopiesUnproved` of a MultiKueueCluster, given why marks alone make a copy there; empty: they do not. None if they never did.
+/// `CopiesUnproved` of a MultiKueueCluster. `obstacle` says why its agent accepts copies without a
+/// proof; empty if it does not. None if it never did.
 pub fn copies_unproved(cluster: &MultiKueueCluster, obstacle: &str) -> Option<Condition> {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let now = (!obstacle.is_empty()).then(|| {
@@ -113,7 +117,7 @@ pub fn copies_unproved(cluster: &MultiKueueCluster, obstacle: &str) -> Option<Co
     amiss(cluster, conditions::COPIES_UNPROVED, now, over)
 }
 
-/// Names in a message, which has its bound, too.
+/// The first ten names, and the number of the rest.
 fn some_of(names: &[String]) -> String {
     const NAMED: usize = 10;
     match names.len().checked_sub(NAMED) {
@@ -122,7 +126,7 @@ fn some_of(names: &[String]) -> String {
     }
 }
 
-/// The ClusterQueues with a fence whose jobs may be sent to a cluster.
+/// The ClusterQueues with `onDisconnect.policy` Fence whose jobs may go to a cluster.
 pub fn fencing_queues<'a>(
     cluster: &str,
     queues: impl IntoIterator<Item = &'a ClusterQueue>,
@@ -240,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_say_which_clusters_are_missing_or_inactive() {
+    fn check_active_names_missing_and_inactive_clusters() {
         let reference =
             json!({"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "config1"});
         let wrong = json!({"apiGroup": "kueue.x-k8s.io", "kind": "Other", "name": "config1"});
@@ -299,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn orphans_are_named_ten_of_them_and_said_to_be_gone_only_where_there_were_some() {
+    fn orphans_condition_names_ten_and_clears_only_if_set() {
         let orphan = |number: usize| -> OrphanedWorkload {
             serde_json::from_value(json!({"workloadUid": format!("u{number}"), "namespace": "team",
                 "name": format!("job-{number}"), "attempt": 1, "state": "Running", "since": "2026-01-01T00:00:00Z"}))
@@ -318,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn unproved_copies_are_said_until_they_are_proved() {
+    fn copies_unproved_holds_until_copies_are_proved() {
         let mut east = cluster("east", Some(true), &Value::Null);
         assert!(copies_unproved(&east, "").is_none());
         let found = copies_unproved(

@@ -1,9 +1,9 @@
-//! MultiKueueClusters and the AdmissionChecks that use them: their conditions, and the end of sessions whose cluster is
-//! gone.
+//! Reconciles the status of MultiKueueClusters and of AdmissionChecks that use them, and closes the
+//! session of a deleted MultiKueueCluster.
 
 pub mod conditions;
-mod draft;
 mod status;
+mod status_draft;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,32 +25,31 @@ use switchyard_platform::write::{Target, WriteError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster_reports::Reports;
+use crate::cluster_reports::ClusterReports;
 use crate::hosted::{CLUSTER_PROFILE_GATE, HostedStates};
-use crate::reachability::{self, Reach};
-use crate::server::{Clusters, CopyKeys, Member, Registry};
-use draft::{Draft, Plan};
+use crate::reachability::{self, Reachability};
+use crate::server::{ClusterLookup, CopyKeys, KnownCluster, Registry};
 pub use status::agent_status;
+use status_draft::{StatusDraft, StatusPlan};
 
-/// Writes in flight.
+/// Concurrent status writes.
 const WRITERS: usize = 8;
 
-/// An object to look at.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Item {
+enum ReconcileKey {
     Cluster(String),
     Check(String),
 }
 
-/// The living clusters, for those who decide who may come in.
+/// MultiKueueClusters for the authorization of agents.
 pub struct StoredClusters {
-    /// As the watch has them.
+    /// As the watch shows them.
     pub store: Store<MultiKueueCluster>,
-    /// The API server.
+    /// For MultiKueueClusters that the watch does not show yet.
     pub client: Client,
 }
 
-impl Clusters for StoredClusters {
+impl ClusterLookup for StoredClusters {
     fn agent_cluster(&self, name: &str) -> Option<String> {
         let cluster = self.store.get("", name)?;
         may_have_agent(&cluster).then(|| cluster.uid()).flatten()
@@ -68,37 +67,36 @@ impl Clusters for StoredClusters {
     }
 }
 
-/// A cluster as the registry knows it.
-fn member(cluster: &MultiKueueCluster) -> Member {
+fn known_cluster(cluster: &MultiKueueCluster) -> KnownCluster {
     let made = cluster.creation_timestamp().map_or(i64::MAX, |at| at.0.as_second());
     let agent = cluster.status.as_ref().and_then(|status| status.agent.as_ref());
     let worker = agent.and_then(|agent| agent.cluster_uid.clone());
     let worker = worker.filter(|_| cluster.metadata.deletion_timestamp.is_none());
     let session = agent.and_then(|agent| agent.session_id.as_deref()?.parse().ok());
-    Member { rank: (made, cluster.name_any()), worker, session }
+    KnownCluster { rank: (made, cluster.name_any()), worker, session }
 }
 
 fn may_have_agent(cluster: &MultiKueueCluster) -> bool {
     cluster.metadata.deletion_timestamp.is_none() && cluster.spec.cluster_source.agent.is_some()
 }
 
-/// What the reconciler works with.
+/// Writes status, and closes sessions.
 pub struct Reconciler {
     ctx: Arc<Context>,
     registry: Arc<Registry>,
-    reports: Arc<Reports>,
+    reports: Arc<ClusterReports>,
     hosted: Arc<HostedStates>,
     copy_keys: Arc<CopyKeys>,
-    queue: Queue<Item>,
+    queue: Queue<ReconcileKey>,
     written: Mutex<BTreeMap<String, Instant>>,
 }
 
 impl Reconciler {
-    /// Connected to the stores; nothing is written before [`Self::run`].
+    /// Subscribes to the stores. Writes nothing before [`Self::run`].
     pub fn new(
         ctx: Arc<Context>,
         registry: Arc<Registry>,
-        reports: Arc<Reports>,
+        reports: Arc<ClusterReports>,
         hosted: Arc<HostedStates>,
         copy_keys: Arc<CopyKeys>,
     ) -> Arc<Self> {
@@ -113,13 +111,14 @@ impl Reconciler {
         let stores = &self.ctx.stores;
         let this = self.clone();
         stores.multi_kueue_clusters.subscribe(move |change| {
-            this.cut_if_over(change);
-            this.registry.know(&change.key.name, change.new.as_deref().map(member));
+            this.close_ended_session(change);
+            this.registry
+                .update_cluster(&change.key.name, change.new.as_deref().map(known_cluster));
             if change.new.is_none() {
-                // One that was refused for it may be used now.
+                // A cluster refused as a duplicate of the deleted one may be used now.
                 this.all_clusters();
             }
-            this.queue.add(Item::Cluster(change.key.name.to_string()));
+            this.queue.add(ReconcileKey::Cluster(change.key.name.to_string()));
             this.all_checks();
         });
         let this = self.clone();
@@ -140,7 +139,7 @@ impl Reconciler {
         });
         let this = self.clone();
         stores.admission_checks.subscribe(move |change| {
-            this.queue.add(Item::Check(change.key.name.to_string()));
+            this.queue.add(ReconcileKey::Check(change.key.name.to_string()));
             let spec =
                 |check: &Option<Arc<AdmissionCheck>>| check.as_ref().map(|it| it.spec.clone());
             if spec(&change.old) != spec(&change.new) {
@@ -149,13 +148,14 @@ impl Reconciler {
         });
     }
 
-    /// A cluster that was deleted, recreated, or is no longer an agent's loses its session at once.
-    fn cut_if_over(&self, change: &Change<MultiKueueCluster>) {
+    /// Closes the session of a MultiKueueCluster that was deleted, recreated, or has no agent any
+    /// more.
+    fn close_ended_session(&self, change: &Change<MultiKueueCluster>) {
         let Some(old) = &change.old else { return };
         let goes_on =
             change.new.as_ref().is_some_and(|new| new.uid() == old.uid() && may_have_agent(new));
         if may_have_agent(old) && !goes_on {
-            self.registry.cut(
+            self.registry.close(
                 &change.key.name,
                 "the MultiKueueCluster was deleted or is no longer an agent's",
             );
@@ -163,30 +163,31 @@ impl Reconciler {
     }
 
     fn all_checks(&self) {
-        // Called on a watch's task, under its store's handler lock: other stores may be read, this one as well.
+        // This runs under the store's handler lock of another store. Reading any store is allowed
+        // there.
         for check in self.ctx.stores.admission_checks.all() {
-            self.queue.add(Item::Check(check.name_any()));
+            self.queue.add(ReconcileKey::Check(check.name_any()));
         }
     }
 
     fn all_clusters(&self) {
         for cluster in self.ctx.stores.multi_kueue_clusters.all() {
-            self.queue.add(Item::Cluster(cluster.name_any()));
+            self.queue.add(ReconcileKey::Cluster(cluster.name_any()));
         }
     }
 
-    /// Runs until shutdown. A process that does not lead writes nothing; one that begins to lead looks at everything.
+    /// Runs until shutdown. Only the leader writes; a new leader reconciles every object.
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let mut leadership = self.ctx.leadership.clone();
         let news = async {
             loop {
                 tokio::select! {
-                    () = self.rung() => self.all_clusters(),
+                    () = self.status_changed() => self.all_clusters(),
                     changed = leadership.changed() => {
                         if changed.is_err() {
-                            // It leads for ever.
+                            // The sender is gone: this process leads without an election.
                             loop {
-                                self.rung().await;
+                                self.status_changed().await;
                                 self.all_clusters();
                             }
                         }
@@ -207,21 +208,22 @@ impl Reconciler {
     }
 
     /// Waits until something that a cluster's status shows has changed.
-    async fn rung(&self) {
+    async fn status_changed(&self) {
         tokio::select! {
-            () = self.reports.bell.notified() => {}
-            () = self.hosted.bell.notified() => {}
-            () = self.registry.bell.notified() => {}
-            () = self.copy_keys.bell.notified() => {}
+            () = self.reports.changed.notified() => {}
+            () = self.hosted.changed.notified() => {}
+            () = self.registry.changed.notified() => {}
+            () = self.copy_keys.changed.notified() => {}
         }
     }
 
-    async fn reconcile(&self, item: &Item) -> Outcome {
+    async fn reconcile(&self, item: &ReconcileKey) -> Outcome {
         if !self.ctx.leading() {
             return Outcome::Done;
         }
         let written = match item {
-            Item::Cluster(name) => match self.ctx.stores.multi_kueue_clusters.get("", name) {
+            ReconcileKey::Cluster(name) => match self.ctx.stores.multi_kueue_clusters.get("", name)
+            {
                 Some(cluster) => self.cluster(&cluster).await,
                 None => {
                     self.written.lock().remove(name);
@@ -230,7 +232,7 @@ impl Reconciler {
                     return Outcome::Done;
                 }
             },
-            Item::Check(name) => match self.ctx.stores.admission_checks.get("", name) {
+            ReconcileKey::Check(name) => match self.ctx.stores.admission_checks.get("", name) {
                 Some(check) => self.check(&check).await,
                 None => return Outcome::Done,
             },
@@ -250,9 +252,9 @@ impl Reconciler {
         let name = cluster.name_any();
         let draft = self.draft(cluster, &name);
         let warnings = match draft.plan(self.written_ago(&name)) {
-            Plan::Done => return Ok(Outcome::Done),
-            Plan::Later(left) => return Ok(Outcome::Requeue(left)),
-            Plan::Write(warnings) => warnings,
+            StatusPlan::Done => return Ok(Outcome::Done),
+            StatusPlan::Later(left) => return Ok(Outcome::Again(left)),
+            StatusPlan::Write(warnings) => warnings,
         };
         let target = Target {
             api: Api::<MultiKueueCluster>::all(self.ctx.client.clone()),
@@ -271,11 +273,11 @@ impl Reconciler {
         Ok(Outcome::Done)
     }
 
-    /// What its status is to say now.
-    fn draft(&self, cluster: &MultiKueueCluster, name: &str) -> Draft {
-        let mut draft = Draft::new(cluster, self.ctx.clock.now());
-        let reach = self.reach(cluster, name, &mut draft.after);
-        draft.set(conditions::cluster_active(cluster, &reach));
+    /// The status that a MultiKueueCluster should have now.
+    fn draft(&self, cluster: &MultiKueueCluster, name: &str) -> StatusDraft {
+        let mut draft = StatusDraft::new(cluster, self.ctx.clock.now());
+        let reachability = self.reachability(cluster, name, &mut draft.after);
+        draft.set(conditions::cluster_active(cluster, &reachability));
         let open =
             self.reports.breaker().filter(|open| open.lost.is_empty() || open.lost.contains(name));
         if let Some(condition) = conditions::evictions_stopped(cluster, open.as_ref()) {
@@ -300,7 +302,7 @@ impl Reconciler {
         draft
     }
 
-    /// Why marks alone make a copy on a cluster; empty: they do not. None while that is not known.
+    /// Why the agent accepts copies without a proof. Empty: it does not. None: not known yet.
     fn unproved(&self, name: &str) -> Option<String> {
         match self.registry.get(name) {
             Some(live) if live.proves => Some(String::new()),
@@ -308,7 +310,7 @@ impl Reconciler {
         }
     }
 
-    /// Queues that ask for a fence that nobody there can see to.
+    /// ClusterQueues that ask for a fence on a cluster without an agent.
     fn fencing_queues(&self, cluster: &MultiKueueCluster, name: &str) -> Vec<String> {
         if cluster.spec.cluster_source.agent.is_some() {
             return Vec::new();
@@ -322,26 +324,28 @@ impl Reconciler {
         )
     }
 
-    /// Whether the cluster can be reached; `status.agent` is brought up to date on the way.
-    fn reach(
+    /// Whether the cluster can be reached. Also updates `status.agent`.
+    fn reachability(
         &self,
         cluster: &MultiKueueCluster,
         name: &str,
         status: &mut MultiKueueClusterStatus,
-    ) -> Reach {
+    ) -> Reachability {
         let source = &cluster.spec.cluster_source;
         let live = self.registry.get(name);
         if source.agent.is_some() {
             let (left, capacity) = (self.registry.left_unable(name), self.reports.capacity(name));
             status.agent =
                 agent_status(live.as_ref(), left, status.agent.as_ref(), capacity.as_deref());
-            let twin = self.registry.refused(name).filter(|_| live.is_none());
-            if let Some((known, found)) = self.registry.strange(name).filter(|_| live.is_none()) {
-                return reachability::strange_agent(&known, &found);
+            let duplicate = self.registry.holder_of_refused(name).filter(|_| live.is_none());
+            if let Some((known, found)) =
+                self.registry.wrong_worker(name).filter(|_| live.is_none())
+            {
+                return reachability::wrong_agent_cluster(&known, &found);
             }
-            return match (twin, live.as_ref().and_then(|live| live.unable)) {
-                (Some(twin), _) => reachability::twin(&twin),
-                (None, Some(since)) => reachability::unable(since),
+            return match (duplicate, live.as_ref().and_then(|live| live.unable)) {
+                (Some(duplicate), _) => reachability::duplicate_cluster(&duplicate),
+                (None, Some(since)) => reachability::agent_unable(since),
                 (None, None) => reachability::agent_reach(cluster, live.is_some()),
             };
         }
@@ -349,29 +353,32 @@ impl Reconciler {
         if source.cluster_profile_ref.is_some() && !self.ctx.config.enabled(CLUSTER_PROFILE_GATE) {
             let message =
                 "load client config failed: MultiKueueClusterProfile feature gate is disabled";
-            return Reach::failed(reasons::CLUSTER_PROFILE_FEATURE_DISABLED, message);
+            return Reachability::failed(reasons::CLUSTER_PROFILE_FEATURE_DISABLED, message);
         }
         if let Some(live) = &live {
             status.agent = Some(status::connected(live, self.reports.capacity(name).as_deref()));
         }
         self.hosted.get(name).unwrap_or_else(|| {
-            // Until the first try has ended, what was true before stays.
+            // Until the first attempt ends, keep the known condition.
             let known = cluster
                 .status
                 .as_ref()
                 .map(|status| status.conditions.as_slice())
                 .unwrap_or_default();
             match api_conditions::find(known, api_conditions::ACTIVE) {
-                Some(condition) if condition.status == api_conditions::TRUE => Reach::connected(),
-                Some(condition) => {
-                    Reach::failed(reasons::CLIENT_CONNECTION_FAILED, condition.message.clone())
+                Some(condition) if condition.status == api_conditions::TRUE => {
+                    Reachability::connected()
                 }
-                None => Reach::failed(reasons::CLIENT_CONNECTION_FAILED, "connecting"),
+                Some(condition) => Reachability::failed(
+                    reasons::CLIENT_CONNECTION_FAILED,
+                    condition.message.clone(),
+                ),
+                None => Reachability::failed(reasons::CLIENT_CONNECTION_FAILED, "connecting"),
             }
         })
     }
 
-    /// How long ago this process wrote its status.
+    /// How long ago this process wrote the status.
     fn written_ago(&self, name: &str) -> Option<Duration> {
         let last = self.written.lock().get(name).copied()?;
         Some(last.elapsed())

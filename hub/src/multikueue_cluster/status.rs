@@ -8,14 +8,14 @@ use switchyard_dispatcher::OrphanView;
 use switchyard_proto::v1::Capacity;
 
 use crate::hosted::HOSTED_SOFTWARE;
-use crate::server::Live;
+use crate::server::LiveSession;
 
-/// Rows of capacity in the status: its schema's limit.
+/// The CRD's limit of capacity rows.
 const ROWS: usize = 256;
 
-/// What the status says of a cluster's agent: by the session that it has, or as it left.
+/// `status.agent` for a live session, or for an agent that has left.
 pub fn agent_status(
-    live: Option<&Live>,
+    live: Option<&LiveSession>,
     left_unable: Option<jiff::Timestamp>,
     last: Option<&AgentStatus>,
     capacity: Option<&Capacity>,
@@ -26,8 +26,8 @@ pub fn agent_status(
     }
 }
 
-/// What the status says of a connected agent.
-pub(super) fn connected(live: &Live, capacity: Option<&Capacity>) -> AgentStatus {
+/// `status.agent` for a live session.
+pub(super) fn connected(live: &LiveSession, capacity: Option<&Capacity>) -> AgentStatus {
     AgentStatus {
         connected_since: second(live.since),
         unable_since: live.unable.and_then(second),
@@ -39,8 +39,9 @@ pub(super) fn connected(live: &Live, capacity: Option<&Capacity>) -> AgentStatus
     }
 }
 
-/// What it keeps saying of one that left: that there was one, and where; and that it could not act. `left_unable`: since
-/// when, if it left before that was written.
+/// `status.agent` after the session: that there was an agent, where it ran, and whether it could
+/// write. `left_unable` is set if it reported that in its last session and the status does not show
+/// it yet.
 fn disconnected(
     last: Option<&AgentStatus>,
     left_unable: Option<jiff::Timestamp>,
@@ -59,18 +60,18 @@ fn disconnected(
     Some(AgentStatus { software, version, cluster_uid, unable_since, ..AgentStatus::default() })
 }
 
-/// As the API has it.
+/// The API stores whole seconds.
 fn second(at: jiff::Timestamp) -> Option<Time> {
     jiff::Timestamp::from_second(at.as_second()).ok().map(Time)
 }
 
-/// What it keeps saying of a cluster without an agent of its own: which one it is.
+/// `status.agent` of a kubeconfig worker without a session: only the cluster's uid.
 pub(super) fn place(last: &AgentStatus) -> Option<AgentStatus> {
     let cluster_uid = last.cluster_uid.clone();
     cluster_uid.is_some().then(|| AgentStatus { cluster_uid, ..AgentStatus::default() })
 }
 
-/// A workload of which the hub knows nothing.
+/// The status entry of an orphan.
 pub(super) fn orphan(view: &OrphanView) -> OrphanedWorkload {
     let since = jiff::Timestamp::from_second(view.since.div_euclid(1000))
         .unwrap_or(jiff::Timestamp::UNIX_EPOCH);
@@ -85,7 +86,7 @@ pub(super) fn orphan(view: &OrphanView) -> OrphanedWorkload {
     }
 }
 
-/// Whether two differ in more than capacity, which changes all the time.
+/// Whether two statuses differ in more than capacity, which changes all the time.
 pub(super) fn differ_beyond_capacity(a: Option<&AgentStatus>, b: Option<&AgentStatus>) -> bool {
     let bare = |status: Option<&AgentStatus>| {
         status.map(|status| AgentStatus { capacity: Vec::new(), ..status.clone() })
@@ -117,8 +118,8 @@ mod tests {
     use switchyard_proto::v1::{FlavorCapacity, QueueCapacity};
 
     #[test]
-    fn that_an_agent_could_not_act_is_known_until_it_is_back() {
-        let live = |unable: Option<&str>| Live {
+    fn unable_since_stays_in_status_until_agent_is_back() {
+        let live = |unable: Option<&str>| LiveSession {
             session_id: 1,
             since: "2026-01-01T00:00:00Z".parse().unwrap(),
             software: "switchyard-agent".into(),

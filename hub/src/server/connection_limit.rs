@@ -1,5 +1,5 @@
-//! How many connections there may be. Where there are too many, the oldest goes: a newcomer that means well has done its
-//! handshake in a moment, one that means ill stays as long as it may.
+//! Bounds the open connections. Above a bound, the oldest connection is closed: an honest agent
+//! ends its handshake within a moment, an attacker holds its connection for as long as it can.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,37 +8,38 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-/// Whose connections are counted together.
+/// The connections that share one bound.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Crowd {
-    /// Without a certificate, as yet or at all, from this address.
+enum PeerClass {
+    /// Connections from this address that have shown no client certificate (yet).
     Newcomers(IpAddr),
-    /// With a certificate of the cluster with this uid. Its name would let the certificate of a deleted cluster take the
-    /// places of a new one of that name.
+    /// Connections with a certificate of the cluster with this uid. By name, the certificate of a
+    /// deleted cluster could take the slots of a new cluster with the same name.
     Cluster(String),
 }
 
-/// The places of all connections.
+/// Bounds the connections of each [`PeerClass`], and of all peers without a certificate.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct ConnectionLimiter {
     newcomers: usize,
-    of_a_source: usize,
-    of_a_cluster: usize,
-    crowds: Mutex<Crowds>,
+    per_address: usize,
+    per_cluster: usize,
+    connections: Mutex<Connections>,
 }
 
 #[derive(Debug, Default)]
-struct Crowds {
+struct Connections {
     next: u64,
-    /// By age.
-    members: BTreeMap<Crowd, BTreeMap<u64, CancellationToken>>,
+    /// Connections of each class by id. Ids grow with age, so the first is the oldest.
+    members: BTreeMap<PeerClass, BTreeMap<u64, CancellationToken>>,
 }
 
-impl Crowds {
-    /// Where there are more newcomers than this: the oldest of the address that has most of them.
+impl Connections {
+    /// If there are more than `most` connections without a certificate: the oldest one of the
+    /// address that has most of them.
     fn oldest_beyond(&mut self, most: usize) -> Option<(u64, CancellationToken)> {
         let newcomers =
-            self.members.iter_mut().filter(|(crowd, _)| matches!(crowd, Crowd::Newcomers(_)));
+            self.members.iter_mut().filter(|(class, _)| matches!(class, PeerClass::Newcomers(_)));
         let newcomers: Vec<_> = newcomers.map(|(_, members)| members).collect();
         if newcomers.iter().map(|members| members.len()).sum::<usize>() <= most {
             return None;
@@ -47,57 +48,57 @@ impl Crowds {
     }
 }
 
-/// The place of one connection. It is free again when this is dropped.
+/// One open connection. Dropping it frees its slot.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Arc<Places>,
-    crowd: Crowd,
+pub(super) struct ConnectionSlot {
+    limiter: Arc<ConnectionLimiter>,
+    class: PeerClass,
     id: u64,
-    taken: CancellationToken,
+    evicted: CancellationToken,
 }
 
-impl Places {
-    /// So many connections without a certificate, so many of them of one address, and so many of each cluster.
-    pub(super) fn new(newcomers: usize, of_a_source: usize, of_a_cluster: usize) -> Arc<Self> {
-        let [newcomers, of_a_source, of_a_cluster] =
-            [newcomers, of_a_source, of_a_cluster].map(|most| most.max(1));
-        Arc::new(Self { newcomers, of_a_source, of_a_cluster, crowds: Mutex::default() })
+impl ConnectionLimiter {
+    /// Bounds connections without a certificate (in total and for each address), and connections of
+    /// each cluster.
+    pub(super) fn new(newcomers: usize, per_address: usize, per_cluster: usize) -> Arc<Self> {
+        let [newcomers, per_address, per_cluster] =
+            [newcomers, per_address, per_cluster].map(|most| most.max(1));
+        Arc::new(Self { newcomers, per_address, per_cluster, connections: Mutex::default() })
     }
 
-    /// A place for a connection of which nothing is known but its address.
-    pub(super) fn newcomer(self: &Arc<Self>, source: IpAddr) -> Place {
-        self.enter(Crowd::Newcomers(source))
+    /// A slot for a new connection, known by its address alone.
+    pub(super) fn newcomer(self: &Arc<Self>, source: IpAddr) -> ConnectionSlot {
+        self.enter(PeerClass::Newcomers(source))
     }
 
-    /// A place for a connection of the cluster with this uid.
-    pub(super) fn of(self: &Arc<Self>, uid: &str) -> Place {
-        self.enter(Crowd::Cluster(uid.to_owned()))
+    /// A slot for a connection of the cluster with this uid.
+    pub(super) fn of(self: &Arc<Self>, uid: &str) -> ConnectionSlot {
+        self.enter(PeerClass::Cluster(uid.to_owned()))
     }
 
-    fn enter(self: &Arc<Self>, crowd: Crowd) -> Place {
-        let is_new = matches!(crowd, Crowd::Newcomers(_));
-        let limit = if is_new { self.of_a_source } else { self.of_a_cluster };
-        let taken = CancellationToken::new();
-        let mut crowds = self.lock();
-        let id = crowds.next;
-        crowds.next += 1;
-        let members = crowds.members.entry(crowd.clone()).or_default();
-        members.insert(id, taken.clone());
+    fn enter(self: &Arc<Self>, class: PeerClass) -> ConnectionSlot {
+        let is_new = matches!(class, PeerClass::Newcomers(_));
+        let limit = if is_new { self.per_address } else { self.per_cluster };
+        let evicted = CancellationToken::new();
+        let mut connections = self.lock();
+        let id = connections.next;
+        connections.next += 1;
+        let members = connections.members.entry(class.clone()).or_default();
+        members.insert(id, evicted.clone());
         let mut oldest = if members.len() > limit { members.pop_first() } else { None };
         if is_new && oldest.is_none() {
-            oldest = crowds.oldest_beyond(self.newcomers);
+            oldest = connections.oldest_beyond(self.newcomers);
         }
-        drop(crowds);
+        drop(connections);
         if let Some((_, oldest)) = oldest {
-            tracing::debug!(?crowd, limit, "too many connections, the oldest one is closed");
+            tracing::debug!(crowd = ?class, limit, "too many connections, the oldest one is closed");
             oldest.cancel();
         }
-        Place { places: self.clone(), crowd, id, taken }
+        ConnectionSlot { limiter: self.clone(), class, id, evicted }
     }
 
-    // A panic while it is held would have been between two plain changes: what is there can be used.
-    fn lock(&self) -> MutexGuard<'_, Crowds> {
-        self.crowds.lock()
+    fn lock(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock()
     }
 
     #[cfg(test)]
@@ -106,20 +107,20 @@ impl Places {
     }
 }
 
-impl Place {
-    /// Cancelled when it was given to a younger connection.
-    pub(super) fn taken(&self) -> CancellationToken {
-        self.taken.clone()
+impl ConnectionSlot {
+    /// Cancelled when a younger connection takes this slot.
+    pub(super) fn evicted(&self) -> CancellationToken {
+        self.evicted.clone()
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut crowds = self.places.lock();
-        if let Some(members) = crowds.members.get_mut(&self.crowd) {
+        let mut connections = self.limiter.lock();
+        if let Some(members) = connections.members.get_mut(&self.class) {
             members.remove(&self.id);
             if members.is_empty() {
-                crowds.members.remove(&self.crowd);
+                connections.members.remove(&self.class);
             }
         }
     }
@@ -129,23 +130,23 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn there(places: &[Place]) -> Vec<bool> {
-        places.iter().map(|place| !place.taken.is_cancelled()).collect()
+    fn there(limiter: &[ConnectionSlot]) -> Vec<bool> {
+        limiter.iter().map(|slot| !slot.evicted.is_cancelled()).collect()
     }
 
     #[test]
-    fn the_oldest_makes_room_and_no_crowd_takes_the_places_of_another() {
-        let places = Places::new(2, 2, 1);
-        let east = places.of("east");
-        let newcomers: Vec<Place> = (0..4).map(|_| places.newcomer(source(1))).collect();
+    fn oldest_connection_of_the_same_class_is_evicted() {
+        let limiter = ConnectionLimiter::new(2, 2, 1);
+        let east = limiter.of("east");
+        let newcomers: Vec<ConnectionSlot> = (0..4).map(|_| limiter.newcomer(source(1))).collect();
         assert_eq!(there(&newcomers), [false, false, true, true]);
-        assert!(!east.taken.is_cancelled());
-        let west = [places.of("west"), places.of("west")];
+        assert!(!east.evicted.is_cancelled());
+        let west = [limiter.of("west"), limiter.of("west")];
         assert_eq!(there(&west), [false, true]);
-        assert!(!east.taken.is_cancelled());
+        assert!(!east.evicted.is_cancelled());
         drop((newcomers, west, east));
-        assert_eq!(places.count(), 0);
-        let again = [places.newcomer(source(1)), places.newcomer(source(1))];
+        assert_eq!(limiter.count(), 0);
+        let again = [limiter.newcomer(source(1)), limiter.newcomer(source(1))];
         assert_eq!(there(&again), [true, true]);
     }
 
@@ -154,14 +155,15 @@ mod tests {
     }
 
     #[test]
-    fn fast_stream_of_one_address_takes_its_own_places() {
-        let places = Places::new(8, 4, 1);
-        let honest = [places.newcomer(source(1)), places.newcomer(source(2))];
-        let stream: Vec<Place> = (0..1_000).map(|_| places.newcomer(source(3))).collect();
+    fn connection_flood_evicts_only_its_own_address() {
+        let limiter = ConnectionLimiter::new(8, 4, 1);
+        let honest = [limiter.newcomer(source(1)), limiter.newcomer(source(2))];
+        let stream: Vec<ConnectionSlot> = (0..1_000).map(|_| limiter.newcomer(source(3))).collect();
         assert_eq!(there(&honest), [true, true]);
         assert_eq!(there(&stream).into_iter().filter(|there| *there).count(), 4);
-        // Many addresses share what is there; the one with most of it goes first.
-        let many: Vec<Place> = (10..110).map(|last| places.newcomer(source(last))).collect();
+        // With many addresses, the address with most connections loses one first.
+        let many: Vec<ConnectionSlot> =
+            (10..110).map(|last| limiter.newcomer(source(last))).collect();
         let all = [&honest[..], &stream, &many]
             .into_iter()
             .flat_map(there)

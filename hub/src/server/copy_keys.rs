@@ -1,6 +1,7 @@
-//! The keys by which clusters know the hub's copies, and what is known of whether they are in force.
+//! The keys that prove a worker's object to be this hub's copy, and whether each worker enforces
+//! its key yet.
 //!
-//! `docs/adr/0001-proof-of-copies.md` says why each cluster's key is derived from one of the hub.
+//! `docs/adr/0001-proof-of-copies.md` says why one root key of the hub yields each cluster's key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,36 +15,34 @@ use parking_lot::Mutex;
 use switchyard_agent::proof::{CopyKey, Look, Operators, RootKey};
 use switchyard_api::names;
 use switchyard_api::v1beta2::MultiKueueCluster;
-use switchyard_platform::clock::Clock;
-use switchyard_platform::store::Store;
+use switchyard_controller::clock::Clock;
+use switchyard_controller::store::Store;
+use switchyard_hub_pki::store;
 use tokio::sync::Notify;
 
 use super::registry::Registry;
-use crate::audit::{Line, Operation, Outcome, Who};
-use switchyard_hub_pki::store;
+use crate::audit::{Actor, AuditOperation, AuditOutcome, AuditRecord};
 
-/// For so long operators trust what is on a cluster once they have said so.
+/// How long an operator's `trust-copies` annotation counts.
 const TRUST_FOR: SignedDuration = SignedDuration::from_hours(1);
-/// Characters that are kept of what an agent tells.
+/// Characters kept of an obstacle that an agent reports.
 const MAX_TEXT: usize = 1024;
 
-/// Of all clusters.
 pub struct CopyKeys {
     root: RootKey,
     secrets: Api<Secret>,
     clusters: Store<MultiKueueCluster>,
     registry: Arc<Registry>,
     clock: Arc<dyn Clock>,
-    /// By cluster, what keeps its key from being in force, as was last told; empty: nothing.
+    /// Why a cluster does not enforce its key, as last reported. Empty: it enforces the key.
     obstacles: Mutex<BTreeMap<String, String>>,
-    /// By cluster, the trust that was written to the audit stream.
+    /// The value of each cluster's `trust-copies` annotation that the audit stream has.
     trusted: Mutex<BTreeMap<String, String>>,
-    /// Rung at each change.
-    pub bell: Notify,
+    /// Notified when an obstacle changes.
+    pub changed: Notify,
 }
 
 impl CopyKeys {
-    /// Derived from this one of the hub.
     pub fn new(
         root: RootKey,
         secrets: Api<Secret>,
@@ -52,16 +51,27 @@ impl CopyKeys {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let (obstacles, trusted) = (Mutex::default(), Mutex::default());
-        Self { root, secrets, clusters, registry, clock, obstacles, trusted, bell: Notify::new() }
+        Self {
+            root,
+            secrets,
+            clusters,
+            registry,
+            clock,
+            obstacles,
+            trusted,
+            changed: Notify::new(),
+        }
     }
 
-    /// The key of the worker cluster with this uid, for a MultiKueueCluster; none if another one leads there.
+    /// The key for copies on the worker cluster with this uid. None if another MultiKueueCluster
+    /// holds that worker.
     pub fn of(&self, cluster: &str, uid: &str) -> Option<CopyKey> {
         let free = !uid.is_empty() && self.registry.holder(cluster, uid).is_none();
         free.then(|| self.root.of_cluster(uid))
     }
 
-    /// Whether operators have said to trust what is on a cluster. Writes that to the audit stream when it counts first.
+    /// Whether an operator trusts all copies on a cluster. The first use of an annotation value
+    /// goes to the audit stream.
     pub fn are_trusted(&self, cluster: &str) -> bool {
         let Some(found) = self.clusters.get("", cluster) else { return false };
         let said = found.annotations().get(names::TRUST_COPIES);
@@ -71,13 +81,20 @@ impl CopyKeys {
         let mut trusted = self.trusted.lock();
         if trusted.insert(cluster.to_owned(), said.clone()).as_ref() != Some(said) {
             let (object, why) = (format!("MultiKueueCluster/{cluster}"), said.clone());
-            let operation = Operation::TrustCopies;
-            Line { operation, who: Who::Unknown, object, why, result: Outcome::Accepted }.write();
+            let operation = AuditOperation::TrustCopies;
+            AuditRecord {
+                operation,
+                who: Actor::Unknown,
+                object,
+                why,
+                result: AuditOutcome::Accepted,
+            }
+            .write();
         }
         true
     }
 
-    /// Records the obstacle that keeps the key of a cluster from being in force.
+    /// Records why a cluster does not enforce its key.
     pub fn note(&self, cluster: &str, obstacle: &str) {
         let obstacle: String = obstacle.chars().take(MAX_TEXT).collect();
         let mut obstacles = self.obstacles.lock();
@@ -85,22 +102,22 @@ impl CopyKeys {
         obstacles.insert(cluster.to_owned(), obstacle);
         drop(obstacles);
         if news {
-            self.bell.notify_one();
+            self.changed.notify_one();
         }
     }
 
-    /// The obstacle that was last recorded in this process.
+    /// The obstacle last recorded in this process.
     pub fn obstacle(&self, cluster: &str) -> Option<String> {
         self.obstacles.lock().get(cluster).cloned()
     }
 
-    /// A cluster is gone.
+    /// Forgets a deleted MultiKueueCluster.
     pub fn forget(&self, cluster: &str) {
         self.obstacles.lock().remove(cluster);
         self.trusted.lock().remove(cluster);
     }
 
-    /// Whether the key of a kubeconfig worker is in force.
+    /// Whether the kubeconfig worker with this uid enforces its key.
     ///
     /// # Errors
     /// The API server refuses or does not answer.
@@ -108,7 +125,7 @@ impl CopyKeys {
         store::is_proved(&self.secrets, uid).await.map_err(|error| format!("{error:#}"))
     }
 
-    /// Brings it into force.
+    /// Makes the kubeconfig worker with this uid enforce its key.
     ///
     /// # Errors
     /// As [`Self::is_enforced`].
@@ -117,13 +134,13 @@ impl CopyKeys {
     }
 }
 
-/// Operators, for a kubeconfig worker.
-pub(crate) struct OfHosted<'a> {
+/// Operators' trust in the copies on one kubeconfig worker.
+pub(crate) struct HostedOperators<'a> {
     pub(crate) keys: &'a CopyKeys,
     pub(crate) cluster: &'a str,
 }
 
-impl Operators for OfHosted<'_> {
+impl Operators for HostedOperators<'_> {
     fn tell<'a>(&'a self, look: &'a Look) -> BoxFuture<'a, bool> {
         let obstacle = look.obstacle();
         if !obstacle.is_empty() && self.keys.obstacle(self.cluster).as_ref() != Some(&obstacle) {
@@ -134,7 +151,7 @@ impl Operators for OfHosted<'_> {
     }
 }
 
-/// Whether the annotation says to trust what is there now. What it said once does not count for later.
+/// Whether the annotation's time is recent. An old annotation does not cover copies made since.
 fn is_trusting(value: &str, now: Timestamp) -> bool {
     value.parse::<Timestamp>().is_ok_and(|said| now.duration_since(said).abs() < TRUST_FOR)
 }
@@ -144,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trust_counts_for_an_hour() {
+    fn trust_annotation_counts_for_an_hour() {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
         for (case, value, trusting) in [
             ("nothing", "", false),

@@ -1,4 +1,4 @@
-//! A token and a key for a certificate; a certificate for the next one.
+//! Enrolment: an agent exchanges a join token for its first certificate, and renews it later.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,7 +6,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use switchyard_platform::log_limit::LogLimit;
+use switchyard_controller::log_limit::LogLimit;
+use switchyard_hub_pki::ClusterIdentity;
+use switchyard_hub_pki::ca::CaError;
+use switchyard_hub_pki::token::{Token, TokenError};
+use switchyard_hub_pki::token_store::RedeemError;
 use switchyard_proto::v1::enrolment_server::Enrolment;
 use switchyard_proto::v1::{
     Certificate, CopyKeyAnswer, CopyKeyRequest, EnrolRequest, RenewRequest,
@@ -15,25 +19,21 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
-use super::conn::Peer;
+use super::agent_connection::Peer;
+use super::authorization::{Authorizer, Refusal};
 use super::copy_keys::CopyKeys;
-use super::gate::{Gate, Refusal};
+use super::listener_tls::Authorities;
 use super::session::Term;
-use super::tls::Authorities;
-use crate::audit::{Line, Operation, Outcome, Who};
-use switchyard_hub_pki::ClusterIdentity;
-use switchyard_hub_pki::ca::CaError;
-use switchyard_hub_pki::store::RedeemError;
-use switchyard_hub_pki::token::{Token, TokenError};
+use crate::audit::{Actor, AuditOperation, AuditOutcome, AuditRecord};
 
-/// Enrolments at once of holders of a good token: each reads and writes a Secret.
-const AT_ONCE: usize = 8;
-/// An enrolment takes two calls to the API server.
+/// Concurrent enrolments with a good token. Each reads and writes a Secret.
+const CONCURRENT: usize = 8;
+/// One enrolment, which takes two API calls.
 const DEADLINE: Duration = Duration::from_secs(15);
 
-/// Where tokens are used up.
+/// Where join tokens are checked and used up.
 pub trait Tokens: Send + Sync {
-    /// Whether a token is good, by what is in memory. Strangers cost no more than this.
+    /// Checks a token in memory, so that a caller without a good token costs no API call.
     fn is_known<'a>(
         &'a self,
         token: &'a Token,
@@ -41,7 +41,7 @@ pub trait Tokens: Send + Sync {
         now: Timestamp,
     ) -> BoxFuture<'a, Result<(), RedeemError>>;
 
-    /// See [`switchyard_hub_pki::store::redeem`].
+    /// See [`switchyard_hub_pki::token_store::redeem`].
     fn redeem<'a>(
         &'a self,
         token: &'a Token,
@@ -50,22 +50,21 @@ pub trait Tokens: Send + Sync {
     ) -> BoxFuture<'a, Result<(), RedeemError>>;
 }
 
-/// The service.
 pub struct EnrolmentService {
-    gate: Gate,
+    authorizer: Authorizer,
     authorities: Authorities,
     tokens: Arc<dyn Tokens>,
     life: Duration,
     deadline: Duration,
-    places: Semaphore,
-    /// Of refusals.
+    permits: Semaphore,
+    /// Limits the log lines about refusals.
     log: LogLimit,
-    /// The keys of copies, and the term in which they are given.
+    /// The keys that prove copies, and the term in which this replica gives them out.
     copy_keys: Option<(Arc<CopyKeys>, Term)>,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Reason {
+enum EnrolmentError {
     #[error(transparent)]
     Refusal(#[from] Refusal),
     #[error(transparent)]
@@ -79,51 +78,64 @@ enum Reason {
 }
 
 impl EnrolmentService {
-    /// A service whose certificates last for `life`.
+    /// Issues certificates that last for `life`.
     pub fn new(
-        gate: Gate,
+        authorizer: Authorizer,
         authorities: Authorities,
         tokens: Arc<dyn Tokens>,
         life: Duration,
     ) -> Self {
-        let (places, log) = (Semaphore::new(AT_ONCE), LogLimit::default());
-        Self { gate, authorities, tokens, life, deadline: DEADLINE, places, log, copy_keys: None }
+        let (permits, log) = (Semaphore::new(CONCURRENT), LogLimit::default());
+        Self {
+            authorizer,
+            authorities,
+            tokens,
+            life,
+            deadline: DEADLINE,
+            permits,
+            log,
+            copy_keys: None,
+        }
     }
 
-    /// One that gives the keys of copies while `term` names one.
+    /// Also gives out the keys that prove copies, while `term` holds a term.
     #[must_use]
     pub fn with_copy_keys(self, keys: Arc<CopyKeys>, term: Term) -> Self {
         Self { copy_keys: Some((keys, term)), ..self }
     }
 
-    /// One that answers within another time.
+    /// Replaces the deadline of an enrolment.
     #[must_use]
     pub fn within(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
     }
 
-    async fn try_enrol(&self, request: &EnrolRequest) -> Result<Certificate, Reason> {
+    async fn try_enrol(&self, request: &EnrolRequest) -> Result<Certificate, EnrolmentError> {
         let token: Token = request.token.parse()?;
-        self.tokens.is_known(&token, &request.csr, self.gate.now()).await?;
-        // From here on the caller holds a token.
-        let _place = self.places.try_acquire().map_err(|_| Reason::Busy)?;
-        let identity = self.gate.identity(&token.cluster).await?;
-        // Made before the token is used up, so that a bad request costs no token; given only afterwards.
+        self.tokens.is_known(&token, &request.csr, self.authorizer.now()).await?;
+        // From here on the caller holds a good token.
+        let _permit = self.permits.try_acquire().map_err(|_| EnrolmentError::Busy)?;
+        let identity = self.authorizer.identity(&token.cluster).await?;
+        // Issue first, so that a bad request costs no token. The certificate leaves only after the
+        // token is used up.
         let certificate = self.issue(&request.csr, &identity)?;
-        self.tokens.redeem(&token, &request.csr, self.gate.now()).await?;
+        self.tokens.redeem(&token, &request.csr, self.authorizer.now()).await?;
         tracing::info!(cluster = identity.cluster, token = token.id, "agent enrolled");
         Ok(certificate)
     }
 
-    /// The cluster of the caller, if it may call.
-    async fn caller<T>(&self, request: &Request<T>) -> Result<Arc<ClusterIdentity>, Reason> {
+    /// The identity of a caller that may act for its cluster.
+    async fn caller<T>(
+        &self,
+        request: &Request<T>,
+    ) -> Result<Arc<ClusterIdentity>, EnrolmentError> {
         match request.extensions().get::<Peer>() {
-            Some(caller) => Ok(self.gate.caller(caller).await?),
+            Some(caller) => Ok(self.authorizer.caller(caller).await?),
             None => Err(Refusal::NoCertificate.into()),
         }
     }
 
-    /// Whether a refusal may be logged; if so, how many were left out.
+    /// Whether a refusal may be logged. Returns the number of lines suppressed before.
     fn may_log(&self) -> Option<u64> {
         self.log.admit(Instant::now())
     }
@@ -131,7 +143,7 @@ impl EnrolmentService {
     fn issue(&self, csr: &[u8], identity: &ClusterIdentity) -> Result<Certificate, CaError> {
         let authority = self.authorities.borrow().clone();
         let (leaf, not_after) =
-            authority.signer().issue_agent(csr, identity, self.life, self.gate.now())?;
+            authority.signer().issue_agent(csr, identity, self.life, self.authorizer.now())?;
         Ok(Certificate {
             chain: vec![leaf.to_vec()],
             trust: authority.trusted().iter().map(|certificate| certificate.to_vec()).collect(),
@@ -145,7 +157,7 @@ fn refused() -> Status {
     Status::permission_denied("refused")
 }
 
-/// The cluster that a caller says it is. For the log: nothing shows that it is.
+/// The cluster that a caller claims to be. Unproven, for the log only.
 fn claimed(request: &Request<EnrolRequest>) -> String {
     request.get_ref().token.parse().map_or_else(|_| String::new(), |token: Token| token.cluster)
 }
@@ -154,10 +166,9 @@ fn socket<T>(request: &Request<T>) -> Option<SocketAddr> {
     request.extensions().get::<Peer>().map(|peer| peer.address)
 }
 
-/// An enrolment's line of the audit stream.
-fn line(cluster: &str, who: Who, why: String, result: Outcome) -> Line {
-    Line {
-        operation: Operation::Enrol,
+fn audit_record(cluster: &str, who: Actor, why: String, result: AuditOutcome) -> AuditRecord {
+    AuditRecord {
+        operation: AuditOperation::Enrol,
         who,
         object: format!("MultiKueueCluster/{cluster}"),
         why,
@@ -178,38 +189,38 @@ impl Enrolment for EnrolmentService {
         let peer = address(&request);
         match tokio::time::timeout(self.deadline, self.try_enrol(request.get_ref())).await {
             Ok(Ok(certificate)) => {
-                let who = Who::Enrolled(certificate.cluster.clone(), socket(&request));
-                line(
+                let who = Actor::Enrolled(certificate.cluster.clone(), socket(&request));
+                audit_record(
                     &certificate.cluster,
                     who,
                     "a join token was used up".to_owned(),
-                    Outcome::Accepted,
+                    AuditOutcome::Accepted,
                 )
                 .write();
                 Ok(Response::new(certificate))
             }
-            Ok(Err(Reason::Busy)) => {
+            Ok(Err(EnrolmentError::Busy)) => {
                 Err(Status::unavailable("too many enrolments at once; try again"))
             }
-            Ok(Err(Reason::Redeem(
+            Ok(Err(EnrolmentError::Redeem(
                 error @ (RedeemError::Api(_) | RedeemError::Late | RedeemError::Contended),
             ))) => {
-                // Not the caller's fault: it may try again with the same token and the same key.
+                // The hub failed, not the caller: the same token and key may be tried again.
                 if let Some(left_out) = self.may_log() {
                     let (cluster, error) = (claimed(&request), error.to_string());
                     tracing::error!(%peer, error, left_out, "enrolment failed");
-                    let who = Who::Claimed(cluster.clone(), socket(&request));
-                    line(&cluster, who, error, Outcome::Failed).write();
+                    let who = Actor::Claimed(cluster.clone(), socket(&request));
+                    audit_record(&cluster, who, error, AuditOutcome::Failed).write();
                 }
                 Err(Status::unavailable("try again"))
             }
             Ok(Err(reason)) => {
                 if let Some(left_out) = self.may_log() {
-                    // As a value, not as text: whatever it contains stays on its line.
+                    // Logged as a value, so that a caller's text cannot break the line.
                     let (cluster, reason) = (claimed(&request), reason.to_string());
                     tracing::warn!(%peer, cluster, reason, left_out, "enrolment refused");
-                    let who = Who::Claimed(cluster.clone(), socket(&request));
-                    line(&cluster, who, reason, Outcome::Refused).write();
+                    let who = Actor::Claimed(cluster.clone(), socket(&request));
+                    audit_record(&cluster, who, reason, AuditOutcome::Refused).write();
                 }
                 Err(refused())
             }
@@ -259,7 +270,7 @@ impl Enrolment for EnrolmentService {
                 return Err(refused());
             }
         };
-        // The task that writes conditions shows why a key is not in force.
+        // Only the leader shows in a condition why a key is not enforced.
         if term.borrow().is_none() {
             return Err(Status::unavailable("this replica does not lead"));
         }

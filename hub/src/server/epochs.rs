@@ -1,4 +1,4 @@
-//! Epochs that agents remember, where the hub's store was lost or is an older one.
+//! Epochs that agents remember from before the hub's store was lost or restored from a backup.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,29 +8,30 @@ use switchyard_controller::EpochFloor;
 use switchyard_dispatcher::MAX_LEAD;
 use tokio::time::Instant;
 
-/// After this long, an agent that remembers a later epoch than ours may try again.
+/// How long an agent with a later epoch waits before it dials again.
 pub(super) const BEHIND_RETRY: Duration = Duration::from_secs(2);
 
-/// The epoch is raised on a cluster's word once in so long: an agent of bad will cannot begin term after term.
+/// One cluster can raise the epoch once in this time, so a bad agent cannot force term after term.
 const RAISE_AGAIN: Duration = Duration::from_secs(3600);
 
-/// What agents remember, for the election.
 #[derive(Debug, Default)]
-pub(super) struct Epochs {
+pub(super) struct RememberedEpochs {
     floor: EpochFloor,
-    /// When the epoch was last raised on the word of a cluster. There is one for each that ever had a session.
+    /// When each cluster last raised the epoch. One entry for each cluster that ever did.
     raised: Mutex<BTreeMap<String, Instant>>,
 }
 
-impl Epochs {
-    /// Those that tell an election.
-    pub(super) fn telling(floor: EpochFloor) -> Self {
+impl RememberedEpochs {
+    /// Raises the epoch floor of the leader election.
+    pub(super) fn raising(floor: EpochFloor) -> Self {
         Self { floor, ..Self::default() }
     }
 
-    /// Why an agent cannot obey us yet: it remembers a later epoch than ours. One that no hub can have forgotten is not
-    /// believed, nor one too high to go above: such an agent gets its session, and ends it.
-    pub(super) fn behind(
+    /// Why a session must wait: the agent remembers an epoch above this term's.
+    ///
+    /// An epoch out of reach (more than [`MAX_LEAD`] ahead, or above [`EpochFloor::HIGHEST`]) is
+    /// not believed. The agent gets a session and ends it itself.
+    pub(super) fn is_behind(
         &self,
         cluster: &str,
         remembered: u64,
@@ -61,8 +62,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_epoch_is_raised_on_a_clusters_word_now_and_then_and_never_too_high() {
-        let (epochs, begin) = (Epochs::default(), Instant::now());
+    fn epoch_raise_is_rate_limited_and_bounded() {
+        let (epochs, begin) = (RememberedEpochs::default(), Instant::now());
         for (case, minute, cluster, remembered, waits, floor) in [
             ("this epoch", 0, "a", 7, false, 0),
             ("more than any hub forgets", 0, "a", 7 + MAX_LEAD + 1, false, 0),
@@ -73,11 +74,11 @@ mod tests {
             ("another loss, later", 60, "a", 12, true, 12),
         ] {
             let now = begin + Duration::from_secs(60 * minute);
-            let found = epochs.behind(cluster, remembered, 7, now);
+            let found = epochs.is_behind(cluster, remembered, 7, now);
             assert_eq!((found.is_some(), epochs.floor.get()), (waits, floor), "{case}: {found:?}");
         }
         let high = EpochFloor::HIGHEST;
-        assert_eq!(epochs.behind("c", high + 1, high, begin), None, "a Lease counts in 32 bits");
+        assert_eq!(epochs.is_behind("c", high + 1, high, begin), None, "a Lease counts in 32 bits");
         epochs.floor.raise(high + 1);
         assert_eq!(epochs.floor.get(), 12);
     }

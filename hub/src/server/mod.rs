@@ -1,85 +1,88 @@
-//! The agents' door: TLS, enrolment, and one session a cluster.
+//! The server that agents dial: TLS, enrolment, and one session for each cluster.
 //!
 //! # Guarantees
-//! - Who a caller is comes from its certificate alone, checked at every call against the living MultiKueueCluster.
-//! - A refusal says "refused" and nothing else; the reason is in the log.
-//! - Every wait has a deadline, every queue and message a bound; one slow caller delays no other.
+//! - A caller's identity comes from its certificate alone. Each call checks it against the
+//!   MultiKueueCluster as it is now.
+//! - A refused caller hears "refused" and nothing else. The log has the reason.
+//! - Every wait has a deadline, every queue and message a bound. A slow caller delays no other.
 
-mod accept;
-mod agent;
+mod agent_connection;
 mod agent_health;
-mod arrivals;
-mod conn;
+mod agent_service;
+mod authorization;
 mod connection_limit;
 mod copy_keys;
 mod duplicate_clusters;
 mod enrolment;
 mod epochs;
-mod gate;
-mod newest;
+mod listener;
+mod listener_tls;
 mod observation_check;
+mod pending_reports;
 mod registry;
 mod session;
 mod session_limits;
-mod tls;
-mod token_memory;
+mod session_rate;
+mod token_cache;
 
 use std::time::Duration;
 
-pub use accept::{Listen, Services, serve};
-pub use agent::AgentService;
-pub use conn::Peer;
+pub use agent_connection::Peer;
+pub use agent_service::AgentService;
+pub use authorization::{Authorizer, ClusterLookup, Refusal};
 pub use copy_keys::CopyKeys;
-pub(crate) use copy_keys::OfHosted;
-pub use duplicate_clusters::Member;
+pub(crate) use copy_keys::HostedOperators;
+pub use duplicate_clusters::KnownCluster;
 pub use enrolment::{EnrolmentService, Tokens};
-pub use gate::{Clusters, Gate, Refusal};
-pub use registry::{Live, Registry};
+pub use listener::{AgentServices, Listen, serve};
+pub use listener_tls::{Authorities, ListenerTls};
+pub use registry::{LiveSession, Registry};
 pub use session::{SessionEvent, SessionInfo, Sessions, Term};
-pub use session_limits::Weight;
-pub use tls::{Authorities, TlsKeeper};
-pub use token_memory::SecretTokens;
+pub use session_limits::BudgetPermit;
+pub use token_cache::TokenCache;
 
-/// Deadlines and bounds of the door.
+/// Deadlines and bounds of the agents' server.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    /// A TLS handshake has to be done within this.
+pub struct ServerSettings {
+    /// Deadline of a TLS handshake.
     pub handshake: Duration,
-    /// A connection without a certificate is closed after this: enrolling takes a moment.
+    /// A connection without a client certificate is closed after this time. Enrolment takes a
+    /// moment.
     pub unauthenticated: Duration,
-    /// Connections at once that have shown no certificate, handshakes included; of more, the oldest are closed.
+    /// Connections without a client certificate, handshakes included. Above it, the oldest are
+    /// closed.
     pub newcomers: usize,
-    /// The same of one address.
-    pub of_a_source: usize,
-    /// Connections at once of one cluster; of more, the oldest are closed.
-    pub of_a_cluster: usize,
-    /// What agents' certificates last.
-    pub agent_life: Duration,
-    /// The first message of a session has to be there within this.
+    /// The same bound for one address.
+    pub per_address: usize,
+    /// Connections of one cluster. Above it, the oldest are closed.
+    pub per_cluster: usize,
+    /// Lifetime of agents' certificates.
+    pub agent_certificate_life: Duration,
+    /// Deadline of the first message of a session.
     pub hello: Duration,
-    /// How often each side asks whether the other is there.
+    /// How often each side pings the other.
     pub ping_interval: Duration,
-    /// A ping unanswered for this long ends the session; so does a message that cannot be sent for this long.
+    /// An unanswered ping, or a message that cannot be sent for this time, ends the session.
     pub ping_timeout: Duration,
-    /// What agents' leases last from the sending of the last answered ping.
+    /// Lifetime of an agent's lease, from the sending of the last answered ping.
     pub lease: Duration,
-    /// What callers that are sent away are asked to wait.
+    /// Retry time sent to a rejected caller.
     pub retry_after: Duration,
-    /// Sessions that one cluster may begin at once.
+    /// Sessions that one cluster may start in a burst.
     pub session_burst: u32,
-    /// After which time it may begin one more.
+    /// Time after which a cluster may start one more session.
     pub session_every: Duration,
 }
 
-impl Default for Settings {
+impl Default for ServerSettings {
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(10),
             unauthenticated: Duration::from_secs(30),
             newcomers: 256,
-            of_a_source: 64,
-            of_a_cluster: 8,
-            agent_life: switchyard_hub_pki::ca::AGENT_LIFE,
+            per_address: 64,
+            per_cluster: 8,
+            agent_certificate_life: switchyard_hub_pki::ca::AGENT_LIFE,
             hello: Duration::from_secs(10),
             ping_interval: Duration::from_secs(10),
             ping_timeout: Duration::from_secs(5),

@@ -1,36 +1,37 @@
-//! Checks what an agent says of workloads: an agent is another team's program, on another team's machines.
+//! Checks what an agent reports about workloads. An agent is a program on machines of another team,
+//! and tenants of its cluster can write what it reads.
 
 use serde_json::Value;
 use switchyard_proto::v1::{Observation, Observed, Reason};
 use switchyard_proto::{MAX_NAME, MAX_UID, is_attempt, is_uid, trouble};
 
-/// The longest hash of pod sets, in bytes.
+/// Longest hash of pod sets, in bytes.
 const MAX_HASH: usize = 64;
-/// Of a job's status that is larger, the largest fields are not shown: lists of indexes, not the counts and conditions.
+/// Longest job status, in bytes. A longer one loses its largest fields: lists of indexes go, counts
+/// and conditions stay.
 const MAX_STATUS: usize = 256 * 1024;
 /// Reasons of one observation.
 const MAX_REASONS: usize = 32;
-/// A reason's code, in bytes.
+/// Longest code of a reason, in bytes.
 const MAX_CODE: usize = 128;
-/// The messages of all reasons of one observation, in bytes: what the API takes for a condition's.
+/// All reason messages of one observation, in bytes: the API's limit for a condition's message.
 const MAX_TEXT: usize = 32 * 1024;
 
-/// What was done to a message of observations.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Checked {
-    /// Observations of which no hub can have given out the workload or the attempt.
+pub(super) struct CheckResult {
+    /// Observations of a workload or attempt that no hub can have given out.
     pub(super) dropped: usize,
-    /// What is wrong with the first of those.
+    /// The fault of the first dropped observation.
     pub(super) wrong: Option<String>,
-    /// Observations whose job's status was too large to be shown whole.
+    /// Observations whose job status lost fields.
     pub(super) cut: usize,
 }
 
-/// Drops what no hub can have given out, and cuts what is too long for where it goes. Tenants of a cluster can write what its
-/// agent reads: nobody else is to notice.
-pub(super) fn check(observed: &mut Observed) -> Checked {
-    let mut checked = Checked::default();
-    observed.observations.retain_mut(|observation| match one(observation) {
+/// Drops observations that no hub can have caused, and truncates what is too long. One bad
+/// observation must not harm the rest of the cluster's report.
+pub(super) fn check(observed: &mut Observed) -> CheckResult {
+    let mut checked = CheckResult::default();
+    observed.observations.retain_mut(|observation| match check_one(observation) {
         Ok(whole) => {
             checked.cut += usize::from(!whole);
             true
@@ -44,8 +45,8 @@ pub(super) fn check(observed: &mut Observed) -> Checked {
     checked
 }
 
-/// Whether the job's status is still whole.
-fn one(observation: &mut Observation) -> Result<bool, String> {
+/// Returns whether the job status is still whole.
+fn check_one(observation: &mut Observation) -> Result<bool, String> {
     let Observation { workload_uid: uid, namespace, name, attempt, .. } = &*observation;
     if !is_uid(uid) {
         let length = uid.len();
@@ -75,20 +76,20 @@ fn one(observation: &mut Observation) -> Result<bool, String> {
     if !whole {
         observation.job_status = without_the_largest(&observation.job_status, MAX_STATUS);
     }
-    // The hub reads the job's alone.
+    // The hub reads only the job's status.
     observation.workload_status = Vec::new();
     observation.reasons.truncate(MAX_REASONS);
     let mut room = MAX_TEXT;
     for Reason { code, message } in &mut observation.reasons {
-        cut(code, MAX_CODE);
-        cut(message, room);
+        truncate(code, MAX_CODE);
+        truncate(message, room);
         room -= message.len();
     }
     trouble::sanitize(&mut observation.troubles);
     Ok(whole)
 }
 
-/// An object without its largest fields, so that it has so many bytes at most; nothing of what is no object.
+/// Keeps an object's smallest fields up to so many bytes. Empty if `status` is no object.
 fn without_the_largest(status: &[u8], bytes: usize) -> Vec<u8> {
     let Ok(Value::Object(status)) = serde_json::from_slice(status) else { return Vec::new() };
     let mut fields: Vec<(usize, String, Value)> = status
@@ -104,8 +105,8 @@ fn without_the_largest(status: &[u8], bytes: usize) -> Vec<u8> {
     Value::Object(kept.collect()).to_string().into_bytes()
 }
 
-/// Cuts a text to so many bytes, between two characters, and shows that it did.
-fn cut(text: &mut String, bytes: usize) {
+/// Truncates a text to so many bytes at a character boundary, and marks it with dots.
+fn truncate(text: &mut String, bytes: usize) {
     const CUT: &str = "...";
     if text.len() > bytes {
         let end = bytes.saturating_sub(CUT.len());
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_hub_gave_out_is_dropped_and_the_rest_is_taken() {
+    fn impossible_observation_is_dropped_and_others_kept() {
         assert_eq!(checked(observation()), Ok(observation()));
         for (case, wrong, part) in [
             (
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut() {
+    fn long_reasons_and_status_are_truncated() {
         let reason = Reason { code: "C".repeat(1000), message: "ß".repeat(40_000) };
         let reasons = vec![reason; 100];
         let cut = checked(Observation {
@@ -197,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn one_long_reason_is_told_whole() {
+    fn one_long_reason_is_kept_whole() {
         let reasons = vec![Reason { code: "Pending".into(), message: "m".repeat(MAX_TEXT) }];
         let told = checked(Observation { reasons: reasons.clone(), ..observation() }).unwrap();
         assert_eq!(told.reasons, reasons);
     }
 
     #[test]
-    fn of_a_large_status_the_counts_and_the_conditions_stay() {
+    fn large_status_keeps_counts_and_conditions() {
         let status = |indexes: &str| {
             let conditions = serde_json::json!([{"type": "Complete", "status": "True"}]);
             serde_json::json!({"succeeded": 50_000, "completedIndexes": indexes, "conditions": conditions})

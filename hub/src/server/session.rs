@@ -1,4 +1,4 @@
-//! One session, whatever carries it: a gRPC stream, or a link to an agent in this process.
+//! One session of a cluster, over a gRPC stream or a link to an agent in this process.
 
 mod reading;
 
@@ -20,65 +20,44 @@ use switchyard_proto::v1::{
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::Settings;
-use super::arrivals::Arrivals;
-use super::epochs::{BEHIND_RETRY, Epochs};
-use super::registry::{Live, Registry};
-use super::session_limits::Weight;
-use crate::cluster_channel::outbox::Limits;
-use crate::cluster_channel::{Outgoing, Port, Ports};
+use super::ServerSettings;
+use super::epochs::{BEHIND_RETRY, RememberedEpochs};
+use super::registry::{LiveSession, Registry};
+use super::session_limits::BudgetPermit;
+use super::session_rate::SessionRateLimiter;
+use crate::cluster_channel::outbox::MessageLimits;
+use crate::cluster_channel::{ClusterChannel, ClusterChannels, Outgoing};
 
-/// What sessions tell the dispatcher's task.
+/// An event for the dispatcher's task.
 #[derive(Debug)]
 pub enum SessionEvent {
-    /// A session has begun. Of one cluster, the one with the highest id counts.
+    /// A session has started. The one with the highest id counts for its cluster.
     Up(SessionInfo),
-    /// It has ended.
-    Down {
-        /// The cluster.
-        cluster: String,
-        /// Which session.
-        session_id: u64,
-        /// Why.
-        reason: String,
-    },
+    /// A session has ended.
+    Down { cluster: String, session_id: u64, reason: String },
     /// Observations, in order and once each.
     Observed {
-        /// The cluster.
         cluster: String,
-        /// Which session.
         session_id: u64,
-        /// What.
         observations: Vec<Observation>,
-        /// They end the inventory: all workloads on the cluster.
+        /// All workloads on the cluster. Present when these observations complete the inventory.
         inventory: Option<switchyard_dispatcher::Uids>,
-        /// Of the session's share of what waits.
-        weight: Weight,
+        /// Held until the dispatcher's task has taken the event.
+        weight: BudgetPermit,
     },
-    /// Its agent can act on its cluster again, or cannot; it begins by being able to.
-    Able {
-        /// The cluster.
-        cluster: String,
-        /// Which session.
-        session_id: u64,
-        /// Whether it can.
-        able: bool,
-    },
-    /// A report.
+    /// Whether the agent can write to its own API server has changed. A session starts with true.
+    Able { cluster: String, session_id: u64, able: bool },
+    /// A capacity report.
     Capacity {
-        /// The cluster.
         cluster: String,
-        /// Which session.
         session_id: u64,
-        /// What.
         capacity: Capacity,
-        /// Of the session's share of what waits.
-        weight: Weight,
+        /// Held until the dispatcher's task has taken the event.
+        weight: BudgetPermit,
     },
 }
 
 impl SessionEvent {
-    /// Of which cluster it tells.
     pub fn cluster(&self) -> &str {
         match self {
             Self::Up(info) => &info.cluster,
@@ -90,100 +69,99 @@ impl SessionEvent {
     }
 }
 
-/// A session that has begun.
 #[derive(Debug, Clone)]
 pub struct SessionInfo {
-    /// The cluster.
     pub cluster: String,
-    /// For people.
-    pub live: Live,
+    pub live: LiveSession,
 }
 
-/// Who leads, as far as sessions care: the term, or none while this process may not dispatch.
+/// The term in which sessions may run. None while this replica does not dispatch.
 pub type Term = watch::Receiver<Option<u64>>;
 
-/// After this long, a cluster that another one leads to may try again, and so may an agent in another cluster than before.
-const TWIN_RETRY: Duration = Duration::from_secs(15);
+/// Retry time of a cluster that is a duplicate, and of an agent in the wrong cluster.
+const DUPLICATE_RETRY: Duration = Duration::from_secs(15);
 
-/// What a cluster is told that begins too many sessions.
+/// The reason for a cluster that starts too many sessions.
 const TOO_OFTEN: &str = "the cluster begins sessions too often";
 
-/// Runs sessions.
 pub struct Sessions {
     hub_id: String,
-    settings: Settings,
+    settings: ServerSettings,
     registry: Arc<Registry>,
-    ports: Arc<Ports>,
+    channels: Arc<ClusterChannels>,
     term: Term,
     events: mpsc::Sender<SessionEvent>,
     last_id: AtomicU64,
-    epochs: Epochs,
-    arrivals: Mutex<Arrivals>,
-    /// Of sessions that did not begin.
+    epochs: RememberedEpochs,
+    session_rate: Mutex<SessionRateLimiter>,
+    /// Limits the log lines about refused sessions.
     log: LogLimit,
-    /// Whether a cluster has jobs.
     has_jobs: HasJobs,
 }
 
-/// Whether jobs that have not ended are on a cluster.
+/// Whether unfinished jobs are on a cluster.
 type HasJobs = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// Between the reading and the writing half.
-enum Control {
-    /// The agent asks whether we are there.
+/// From the session's reader to its writer.
+enum PingSignal {
+    /// The agent sent a ping with this nonce.
     Asked(u64),
-    /// The agent has answered.
+    /// The agent answered the ping with this nonce.
     Answered(u64),
 }
 
 impl Sessions {
-    /// Sessions that tell `events` what happens.
     pub fn new(
         hub_id: &str,
-        settings: Settings,
+        settings: ServerSettings,
         registry: Arc<Registry>,
-        ports: Arc<Ports>,
+        channels: Arc<ClusterChannels>,
         term: Term,
         events: mpsc::Sender<SessionEvent>,
     ) -> Self {
         Self {
             hub_id: hub_id.into(),
-            arrivals: Mutex::new(Arrivals::new(settings.session_burst, settings.session_every)),
+            session_rate: Mutex::new(SessionRateLimiter::new(
+                settings.session_burst,
+                settings.session_every,
+            )),
             log: LogLimit::default(),
             settings,
             registry,
-            ports,
+            channels,
             term,
             events,
             last_id: AtomicU64::new(0),
-            epochs: Epochs::default(),
+            epochs: RememberedEpochs::default(),
             has_jobs: Arc::new(|_| false),
         }
     }
 
-    /// Sessions that no agent begins in another worker cluster than the one that has the jobs of its cluster.
+    /// Refuses an agent in another worker cluster than the one that has its cluster's unfinished
+    /// jobs.
     #[must_use]
-    pub fn guarding(self, has_jobs: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+    pub fn with_job_guard(self, has_jobs: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self { has_jobs: Arc::new(has_jobs), ..self }
     }
 
-    /// Sessions that tell the election of epochs that agents remember.
+    /// Raises the election's epoch to what agents remember.
     #[must_use]
-    pub fn raising(self, floor: EpochFloor) -> Self {
-        Self { epochs: Epochs::telling(floor), ..self }
+    pub fn with_epoch_floor(self, floor: EpochFloor) -> Self {
+        Self { epochs: RememberedEpochs::raising(floor), ..self }
     }
 
-    /// The term in which sessions may begin now.
+    /// The term in which sessions may start now.
     pub fn epoch(&self) -> Option<u64> {
         *self.term.borrow()
     }
 
-    /// Which other cluster leads to this worker cluster, if one does.
+    /// The other MultiKueueCluster that leads to this worker cluster.
     pub fn holder(&self, cluster: &str, worker: &str) -> Option<String> {
         self.registry.holder(cluster, worker)
     }
 
-    /// Runs a session to its end. `still` is awaited once the session can be cut: whether it may be.
+    /// Runs a session to its end. `still` is awaited after registration: whether the cluster still
+    /// exists.
     pub async fn run(
         &self,
         cluster: &str,
@@ -194,14 +172,14 @@ impl Sessions {
         still: impl Future<Output = bool> + Send,
     ) {
         let mut inbound = pin!(inbound);
-        let line = Line {
+        let sender = AgentSender {
             session_id: self.next_id(),
             epoch,
             outbound,
             patience: self.settings.ping_timeout,
         };
         if let Err(wait) = self.admit(cluster, address) {
-            return line.goodbye(TOO_OFTEN, wait).await;
+            return sender.goodbye(TOO_OFTEN, wait).await;
         }
         let hello = match timeout(self.settings.hello, first(&mut inbound)).await {
             Ok(Ok(hello)) => hello,
@@ -217,12 +195,12 @@ impl Sessions {
                 hello.min_version, hello.max_version
             );
             tracing::warn!(cluster, peer = address, reason, "session refused");
-            return line.goodbye(&reason, Duration::from_secs(60)).await;
+            return sender.goodbye(&reason, Duration::from_secs(60)).await;
         };
         let remembered = if hello.last_hub_id == self.hub_id { hello.last_epoch } else { 0 };
-        if let Some(reason) = self.epochs.behind(cluster, remembered, epoch, Instant::now()) {
+        if let Some(reason) = self.epochs.is_behind(cluster, remembered, epoch, Instant::now()) {
             tracing::warn!(cluster, peer = address, reason, "no session yet");
-            return line.goodbye(&reason, BEHIND_RETRY).await;
+            return sender.goodbye(&reason, BEHIND_RETRY).await;
         }
         let worker = Some(hello.cluster_uid.chars().take(64).collect::<String>())
             .filter(|uid| !uid.is_empty());
@@ -233,11 +211,11 @@ impl Sessions {
                 "the agent is in the cluster {found}, and the jobs are on the cluster {known}"
             );
             tracing::warn!(cluster, peer = address, reason, "session refused");
-            self.registry.note_strange(cluster, &known, found);
-            return line.goodbye(&reason, TWIN_RETRY).await;
+            self.registry.record_wrong_worker(cluster, &known, found);
+            return sender.goodbye(&reason, DUPLICATE_RETRY).await;
         }
-        let live = Live {
-            session_id: line.session_id,
+        let live = LiveSession {
+            session_id: sender.session_id,
             since: Timestamp::now(),
             software: hello.software.chars().take(128).collect(),
             version,
@@ -246,48 +224,54 @@ impl Sessions {
             unable: None,
             proves: hello.proves,
         };
-        let cut = match self.registry.enter(cluster, live.clone()) {
-            Ok(cut) => cut,
-            Err(twin) => {
-                let reason = format!("MultiKueueCluster \"{twin}\" leads to the same cluster");
+        let closer = match self.registry.enter(cluster, live.clone()) {
+            Ok(closer) => closer,
+            Err(holder) => {
+                let reason = format!("MultiKueueCluster \"{holder}\" leads to the same cluster");
                 tracing::warn!(cluster, peer = address, reason, "session refused");
-                return line.goodbye(&reason, TWIN_RETRY).await;
+                return sender.goodbye(&reason, DUPLICATE_RETRY).await;
             }
         };
-        let port = self.ports.of(cluster);
+        let channel = self.channels.of(cluster);
         let reason = if still.await && self.epoch() == Some(epoch) {
             tokio::select! {
                 biased;
-                reason = cut.happened() => reason,
-                reason = self.converse(cluster, &hello, &live, &port, &line, &mut inbound) => reason,
+                reason = closer.closed() => reason,
+                reason = self.converse(cluster, &hello, &live, &channel, &sender, &mut inbound) => reason,
             }
         } else {
             "the cluster was deleted or the hub's term ended".to_owned()
         };
-        port.close(line.session_id);
-        self.registry.leave(cluster, line.session_id);
-        tracing::info!(cluster, peer = address, session = line.session_id, reason, "session ended");
+        channel.close(sender.session_id);
+        self.registry.leave(cluster, sender.session_id);
+        tracing::info!(
+            cluster,
+            peer = address,
+            session = sender.session_id,
+            reason,
+            "session ended"
+        );
         let down = SessionEvent::Down {
             cluster: cluster.to_owned(),
-            session_id: line.session_id,
+            session_id: sender.session_id,
             reason: reason.clone(),
         };
         let told = self.events.send(down).await.is_ok();
         if told {
-            line.goodbye(&reason, self.settings.retry_after).await;
+            sender.goodbye(&reason, self.settings.retry_after).await;
         }
     }
 
-    /// The worker cluster that has the jobs of a cluster, if that is not this one: its silence about them would be taken for
-    /// their end.
+    /// The worker cluster that has the jobs, if not this one. This one would not report those jobs,
+    /// and the hub would take that for their end.
     fn jobs_elsewhere(&self, cluster: &str, worker: &str) -> Option<String> {
         self.registry.known_elsewhere(cluster, worker).filter(|_| (self.has_jobs)(cluster))
     }
 
-    /// Whether a cluster may begin a session now; if not, after which time it may.
+    /// Whether a cluster may start a session now. The error is the time to wait.
     fn admit(&self, cluster: &str, address: &str) -> Result<(), Duration> {
         let now = Instant::now();
-        let admitted = self.arrivals.lock().admit(cluster, now);
+        let admitted = self.session_rate.lock().admit(cluster, now);
         let wait = match admitted {
             Ok(()) => return Ok(()),
             Err(wait) => wait.max(self.settings.retry_after),
@@ -309,25 +293,25 @@ impl Sessions {
         &self,
         cluster: &str,
         hello: &Hello,
-        live: &Live,
-        port: &Port,
-        line: &Line,
+        live: &LiveSession,
+        channel: &ClusterChannel,
+        sender: &AgentSender,
         inbound: &mut (impl Stream<Item = Result<AgentMessage, String>> + Unpin),
     ) -> String {
-        // What another term, or another hub, gave out means nothing here.
+        // A revision of another term or another hub means nothing here.
         let ours = hello.last_hub_id == self.hub_id
-            && hello.last_epoch == line.epoch
+            && hello.last_epoch == sender.epoch
             && hello.last_revision > 0;
-        let snapshot = port.open(line.session_id, ours.then_some(hello.last_revision));
+        let snapshot = channel.open(sender.session_id, ours.then_some(hello.last_revision));
         if let Err(reason) =
-            line.send(hub_message::Kind::Welcome(self.welcome(live, snapshot))).await
+            sender.send(hub_message::Kind::Welcome(self.welcome(live, snapshot))).await
         {
             return reason;
         }
         tracing::info!(
             cluster,
             peer = live.address,
-            session = line.session_id,
+            session = sender.session_id,
             software = live.software,
             snapshot,
             "session begun"
@@ -336,14 +320,14 @@ impl Sessions {
         if self.events.send(up).await.is_err() {
             return "the hub is shutting down".into();
         }
-        let (control, heard) = mpsc::channel(8);
+        let (control, signals) = mpsc::channel(8);
         tokio::select! {
-            reason = self.read(cluster, port, line.session_id, inbound, control) => reason,
-            reason = self.write(port, line, heard) => reason,
+            reason = self.read(cluster, channel, sender.session_id, inbound, control) => reason,
+            reason = self.write(channel, sender, signals) => reason,
         }
     }
 
-    fn welcome(&self, live: &Live, snapshot: bool) -> Welcome {
+    fn welcome(&self, live: &LiveSession, snapshot: bool) -> Welcome {
         let duration = |duration: Duration| prost_types::Duration::try_from(duration).ok();
         Welcome {
             version: live.version,
@@ -358,16 +342,21 @@ impl Sessions {
         }
     }
 
-    /// Writes what the port has, answers pings, and asks for itself.
-    async fn write(&self, port: &Port, line: &Line, mut heard: mpsc::Receiver<Control>) -> String {
-        let limits = Limits::default();
-        let mut bell = port.listen();
+    /// Writes desired state and acknowledgements, answers pings, and sends pings.
+    async fn write(
+        &self,
+        channel: &ClusterChannel,
+        sender: &AgentSender,
+        mut signals: mpsc::Receiver<PingSignal>,
+    ) -> String {
+        let limits = MessageLimits::default();
+        let mut changed = channel.listen();
         let mut nonce = 0;
         let mut asked: Option<Instant> = None;
         let mut next_ping = Instant::now() + self.settings.ping_interval;
         loop {
-            bell.mark_unchanged();
-            let next = port.next(line.session_id, limits);
+            changed.mark_unchanged();
+            let next = channel.next(sender.session_id, limits);
             let more = next.is_some();
             if let Some(outgoing) = next {
                 let kind = match outgoing {
@@ -375,16 +364,16 @@ impl Sessions {
                     Outgoing::Ack(through) => hub_message::Kind::ObservedAck(through),
                     Outgoing::Resend(buckets) => hub_message::Kind::Resend(Resend { buckets }),
                 };
-                if let Err(reason) = line.send(kind).await {
+                if let Err(reason) = sender.send(kind).await {
                     return reason;
                 }
             }
             let due = asked.map_or(next_ping, |asked| asked + self.settings.ping_timeout);
             let said = tokio::select! {
                 biased;
-                control = heard.recv() => match control {
-                    Some(Control::Asked(theirs)) => line.send(hub_message::Kind::Pong(Pong { nonce: theirs })).await,
-                    Some(Control::Answered(theirs)) => {
+                control = signals.recv() => match control {
+                    Some(PingSignal::Asked(theirs)) => sender.send(hub_message::Kind::Pong(Pong { nonce: theirs })).await,
+                    Some(PingSignal::Answered(theirs)) => {
                         if theirs == nonce {
                             asked = None;
                         }
@@ -399,10 +388,10 @@ impl Sessions {
                     nonce += 1;
                     asked = Some(Instant::now());
                     next_ping = Instant::now() + self.settings.ping_interval;
-                    line.send(hub_message::Kind::Ping(Ping { nonce, unable: false })).await
+                    sender.send(hub_message::Kind::Ping(Ping { nonce, unable: false })).await
                 }
                 () = std::future::ready(()), if more => Ok(()),
-                changed = bell.changed() => changed.map_err(|_| "the hub ended it".to_owned()),
+                changed = changed.changed() => changed.map_err(|_| "the hub ended it".to_owned()),
             };
             if let Err(reason) = said {
                 return reason;
@@ -410,7 +399,7 @@ impl Sessions {
         }
     }
 
-    /// Grows with each session and over restarts.
+    /// Session ids grow, also across restarts.
     fn next_id(&self) -> u64 {
         let now = u64::try_from(Timestamp::now().as_microsecond()).unwrap_or(0);
         let step = |last: u64| Some(now.max(last + 1));
@@ -420,15 +409,15 @@ impl Sessions {
     }
 }
 
-/// The way to the agent.
-struct Line {
+/// Sends to the agent of one session.
+struct AgentSender {
     session_id: u64,
     epoch: u64,
     outbound: mpsc::Sender<HubMessage>,
     patience: Duration,
 }
 
-impl Line {
+impl AgentSender {
     async fn send(&self, kind: hub_message::Kind) -> Result<(), String> {
         let message =
             HubMessage { session_id: self.session_id, epoch: self.epoch, kind: Some(kind) };
@@ -442,7 +431,7 @@ impl Line {
     async fn goodbye(&self, reason: &str, retry_after: Duration) {
         let retry_after = prost_types::Duration::try_from(retry_after).ok();
         let goodbye = Goodbye { reason: reason.to_owned(), retry_after };
-        // Best effort: it may be gone, or deaf.
+        // Best effort: the connection may be gone.
         let _ = self.send(hub_message::Kind::Goodbye(goodbye)).await;
     }
 }
@@ -458,7 +447,7 @@ async fn first(
     }
 }
 
-/// The highest version that both speak.
+/// The highest protocol version that both ends speak.
 fn agreed(hello: &Hello) -> Option<u32> {
     let highest = hello.max_version.min(*VERSIONS.end());
     (highest >= hello.min_version.max(*VERSIONS.start())).then_some(highest)

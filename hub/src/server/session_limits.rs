@@ -1,4 +1,4 @@
-//! How much one session may say, and how much of it may wait in the hub's memory.
+//! How much one session may send, and how much of it may wait in the hub's memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,24 +8,25 @@ use switchyard_proto::v1::Observation;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// Observations that are given to the dispatcher at once: others' go in between.
-pub(super) const AT_ONCE: usize = 256;
-/// Messages of one session in a second. An honest agent, whose reports coalesce, stays far below.
-const PACE: u32 = 1000;
+/// Observations in one event. Events of other clusters are taken in between.
+pub(super) const BATCH: usize = 256;
+/// Messages of one session in a second. An honest agent coalesces its reports and stays far below.
+const MESSAGES_A_SECOND: u32 = 1000;
 
-/// Between two changes of an agent's word of whether it can act. It says so with its pings, which are ten seconds apart: what
-/// is not heard now is heard with the next one.
-const TURN: Duration = Duration::from_secs(1);
+/// Least time between two changes of an agent's health. Agents report it with each ping, every ten
+/// seconds, so an ignored change comes again.
+const CHANGE_EVERY: Duration = Duration::from_secs(1);
 
-/// How often an agent changes its word: each time, all that it has is looked at, and its cluster's status is written.
+/// Limits how often an agent changes its health. Each change costs a pass over its workloads and a
+/// status write.
 #[derive(Debug, Default)]
-pub(super) struct Turns(Option<Instant>);
+pub(super) struct ChangeLimiter(Option<Instant>);
 
-impl Turns {
-    /// Makes the change if it is not too soon. Whether it was made.
-    pub(super) fn turn(&mut self, change: impl FnOnce() -> bool) -> bool {
+impl ChangeLimiter {
+    /// Makes the change unless it is too soon. Returns whether it was made.
+    pub(super) fn try_change(&mut self, change: impl FnOnce() -> bool) -> bool {
         let now = Instant::now();
-        if self.0.is_some_and(|last| now < last + TURN) || !change() {
+        if self.0.is_some_and(|last| now < last + CHANGE_EVERY) || !change() {
             return false;
         }
         self.0 = Some(now);
@@ -33,58 +34,64 @@ impl Turns {
     }
 }
 
-/// How much of one session may wait for the dispatcher: a flood waits in its own connection, and others pass by.
+/// Bytes of one session that may wait for the dispatcher. A flood waits in its own connection, and
+/// other clusters pass.
 #[derive(Debug, Clone)]
-pub(super) struct Share(Arc<Semaphore>);
+pub(super) struct SessionBudget(Arc<Semaphore>);
 
-/// A part of a session's [`Share`], held until the dispatcher has taken it in. The dispatcher's own events have none.
+/// A part of a [`SessionBudget`], held until the dispatcher has taken the event. Events that the
+/// dispatcher makes itself hold none.
 #[derive(Debug, Default)]
-pub struct Weight {
+pub struct BudgetPermit {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Share {
+impl SessionBudget {
     /// Bytes that one session may have waiting.
     const BYTES: usize = 8 * 1024 * 1024;
-    /// Messages that it may have waiting: each weighs at least this part.
+    /// Messages that one session may have waiting: each counts at least this part of the bytes.
     const MESSAGES: usize = 64;
 
     pub(super) fn new() -> Self {
         Self(Arc::new(Semaphore::new(Self::BYTES)))
     }
 
-    /// Waits until there is room for a message of so many bytes.
-    pub(super) async fn take(&self, bytes: usize) -> Weight {
-        let weight = bytes.clamp(Self::BYTES / Self::MESSAGES, Self::BYTES);
-        // It is never closed.
-        let _permit =
-            self.0.clone().acquire_many_owned(u32::try_from(weight).unwrap_or(u32::MAX)).await.ok();
-        Weight { _permit }
+    /// Waits until a message of so many bytes fits.
+    pub(super) async fn take(&self, bytes: usize) -> BudgetPermit {
+        let permits = bytes.clamp(Self::BYTES / Self::MESSAGES, Self::BYTES);
+        // The semaphore is never closed.
+        let _permit = self
+            .0
+            .clone()
+            .acquire_many_owned(u32::try_from(permits).unwrap_or(u32::MAX))
+            .await
+            .ok();
+        BudgetPermit { _permit }
     }
 }
 
-/// About what observations take, in bytes.
-pub(super) fn size(observations: &[Observation]) -> usize {
+/// The approximate size of observations, in bytes.
+pub(super) fn weight(observations: &[Observation]) -> usize {
     observations.iter().map(|observation| observation.encoded_len() + 64).sum()
 }
 
-/// Slows a session down that says more than [`PACE`] messages a second.
+/// Slows down a session that sends more than [`MESSAGES_A_SECOND`].
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct MessagePacer {
     since: Instant,
-    said: u32,
+    messages: u32,
 }
 
-impl Pace {
+impl MessagePacer {
     pub(super) fn new() -> Self {
-        Self { since: Instant::now(), said: 0 }
+        Self { since: Instant::now(), messages: 0 }
     }
 
     /// Waits until the next message may be taken.
-    pub(super) async fn keep(&mut self) {
+    pub(super) async fn wait(&mut self) {
         const ROUND: Duration = Duration::from_secs(1);
-        self.said += 1;
-        if self.said <= PACE {
+        self.messages += 1;
+        if self.messages <= MESSAGES_A_SECOND {
             return;
         }
         tokio::time::sleep_until(self.since + ROUND).await;
@@ -97,41 +104,41 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_word_that_changes_is_heard_once_a_second() {
-        let mut turns = Turns::default();
+    async fn health_change_passes_once_a_second() {
+        let mut changes = ChangeLimiter::default();
         let mut heard = 0;
         for _ in 0..100 {
-            heard += u32::from(turns.turn(|| true));
+            heard += u32::from(changes.try_change(|| true));
             tokio::time::advance(Duration::from_millis(100)).await;
         }
         assert_eq!(heard, 10);
-        assert!(!turns.turn(|| false), "no news");
-        assert!(turns.turn(|| true), "which costs nothing");
+        assert!(!changes.try_change(|| false), "no news");
+        assert!(changes.try_change(|| true), "which costs nothing");
     }
 
     #[tokio::test]
-    async fn a_session_has_its_share_of_the_queue_and_no_more() {
-        let share = Share::new();
+    async fn session_budget_bounds_waiting_messages() {
+        let budget = SessionBudget::new();
         let mut held = Vec::new();
-        for _ in 0..Share::MESSAGES {
-            held.push(share.take(1).await);
+        for _ in 0..SessionBudget::MESSAGES {
+            held.push(budget.take(1).await);
         }
-        let more = share.take(1);
+        let more = budget.take(1);
         assert!(futures::poll!(Box::pin(more)).is_pending());
         held.clear();
-        // One that alone is more than the share still gets in, when nothing else is there.
-        drop(share.take(usize::MAX).await);
+        // A message larger than the whole budget still passes when nothing else waits.
+        drop(budget.take(usize::MAX).await);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_flood_is_slowed_down_and_nobody_else() {
+    async fn message_flood_is_slowed_down() {
         let began = Instant::now();
-        let mut pace = Pace::new();
-        for _ in 0..PACE {
-            pace.keep().await;
+        let mut pacer = MessagePacer::new();
+        for _ in 0..MESSAGES_A_SECOND {
+            pacer.wait().await;
         }
         assert_eq!(began.elapsed(), Duration::ZERO);
-        pace.keep().await;
+        pacer.wait().await;
         assert_eq!(began.elapsed(), Duration::from_secs(1));
     }
 }

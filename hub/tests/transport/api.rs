@@ -1,4 +1,4 @@
-//! A worker's API server that keeps Secrets, echoes what else is created, and whose watches say nothing.
+//! A worker's API server: stores Secrets, echoes other creations, and never sends a watch event.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,7 +14,7 @@ struct State {
     made: u64,
 }
 
-/// A client of a new one.
+/// A client of a new API server.
 pub(crate) fn api() -> kube::Client {
     let state = Arc::new(Mutex::new(State::default()));
     kube::Client::new(

@@ -1,4 +1,4 @@
-//! Certificates that end, are renewed, and whose authority is replaced.
+//! Expiry and renewal of certificates, and CA rotation.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use switchyard_agent::enrol;
 use switchyard_agent::route::{Dial, Io};
 use switchyard_agent::session::SessionState;
 use switchyard_controller::clock::Clock as _;
-use switchyard_hub::server::{Listen, SessionEvent, Settings};
+use switchyard_hub::server::{Listen, ServerSettings, SessionEvent};
 use switchyard_hub_pki::authority::OVERLAP;
 use switchyard_hub_pki::ca::{AGENT_LIFE, SERVER_LIFE};
 use switchyard_hub_pki::{Authority, ClusterIdentity};
@@ -19,12 +19,12 @@ use switchyard_proto::v1::{Ping, RenewRequest, agent_message, hub_message};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
-use crate::door::{Agent, Door, HandClock, Loopback, ca, over, soon};
-use crate::raw::{Talk, channel, shown};
+use crate::raw::{RawSession, channel, shown};
+use crate::test_server::{Agent, Loopback, ManualClock, TestServer, ca, over, soon};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A network inside this process: days of it pass in a moment of paused time.
+/// An in-process network, so that days pass in a moment of paused time.
 struct Pipes(mpsc::Receiver<DuplexStream>);
 
 #[derive(Clone)]
@@ -56,30 +56,31 @@ impl Dial for Piped {
     }
 }
 
-/// Takes the steps of a replacement as they fall due, as the hub does.
-fn step(door: &Door) {
-    let next = door.authority.borrow().step(door.clock.now());
+/// Takes the steps of a CA rotation when due, as the hub does.
+fn step(server: &TestServer) {
+    let next = server.authority.borrow().step(server.clock.now());
     if let Some(next) = next {
-        door.authority.send_replace(std::sync::Arc::new(next));
+        server.authority.send_replace(std::sync::Arc::new(next));
     }
 }
 
-fn replace(door: &Door) {
-    let next = door.authority.borrow().replace(ca(&door.clock)).unwrap();
-    door.authority.send_replace(std::sync::Arc::new(next));
-    step(door);
+fn replace(server: &TestServer) {
+    let next = server.authority.borrow().replace(ca(&server.clock)).unwrap();
+    server.authority.send_replace(std::sync::Arc::new(next));
+    step(server);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_goes_on_while_certificates_end_and_the_authority_is_replaced() {
+async fn session_outlives_certificates_and_ca_rotation() {
     let (dial, listener) = pipes();
-    let settings = Settings {
+    let settings = ServerSettings {
         ping_interval: Duration::from_secs(300),
         ping_timeout: Duration::from_secs(60),
         lease: Duration::from_secs(900),
-        ..Settings::default()
+        ..ServerSettings::default()
     };
-    let (door, mut events) = Door::open(listener, settings, HandClock::new(Timestamp::now()));
+    let (server, mut events) =
+        TestServer::open(listener, settings, ManualClock::new(Timestamp::now()));
     let drained = tokio::spawn(async move {
         let mut ups = 0;
         while let Some(event) = events.recv().await {
@@ -87,24 +88,24 @@ async fn a_session_goes_on_while_certificates_end_and_the_authority_is_replaced(
         }
         ups
     });
-    let route = over(dial, "https://hub:1", &door.clock);
-    let identity = enrol::enrol(&route, &door.token("east")).await.unwrap();
-    let first = door.authority.borrow().signer().pin();
+    let route = over(dial, "https://hub:1", &server.clock);
+    let identity = enrol::enrol(&route, &server.token("east")).await.unwrap();
+    let first = server.authority.borrow().signer().pin();
     let mut agent = Agent::start(route.clone(), identity);
     let up = agent.until("the session", SessionState::is_up).await;
 
-    // Renewed at two thirds of 24 hours, and not before.
+    // Renewed at two thirds of 24 hours, not before.
     let issued = agent.identity.load().not_after;
     tokio::time::sleep(15 * HOUR).await;
     assert_eq!(agent.identity.load().not_after, issued);
     tokio::time::sleep(2 * HOUR).await;
     assert!(agent.identity.load().not_after > issued, "not renewed");
-    replace(&door);
+    replace(&server);
     for _ in 0..2 * (OVERLAP.as_secs() / 3600 + 1) {
         tokio::time::sleep(HOUR).await;
-        step(&door);
+        step(&server);
     }
-    let authority = door.authority.borrow().clone();
+    let authority = server.authority.borrow().clone();
     assert_eq!(
         (authority.trusted().len(), authority.next_step()),
         (1, None),
@@ -113,36 +114,36 @@ async fn a_session_goes_on_while_certificates_end_and_the_authority_is_replaced(
     assert_ne!(authority.signer().pin(), first);
     assert_eq!(*agent.state.borrow(), up, "it is the same session");
 
-    // The next one is opened with what was issued last.
-    door.registry.cut("east", "for the test");
+    // The next session uses the newest certificate.
+    server.registry.close("east", "for the test");
     agent.until("the end", |state| !state.is_up()).await;
     agent.until("the next session", SessionState::is_up).await;
     drop(agent);
 
-    // The hub's own certificate has been renewed, too: nobody else comes in for longer than it lasts.
+    // The hub has renewed its own certificate: without that, no agent could connect now.
     tokio::time::sleep(SERVER_LIFE + HOUR).await;
-    let join = door.token("west");
+    let join = server.token("west");
     enrol::enrol(&route, &join).await.unwrap();
-    drop((door, route));
+    drop((server, route));
     assert_eq!(drained.await.unwrap(), 2, "sessions");
 }
 
 #[tokio::test]
-async fn a_certificate_that_has_ended_opens_nothing_and_renews_nothing() {
-    let hub = Loopback::open(Settings::default()).await;
+async fn expired_certificate_neither_connects_nor_renews() {
+    let hub = Loopback::open(ServerSettings::default()).await;
     let identity = hub.enrolled("east").await;
     let open = channel(&hub, Some(shown(&identity))).await.unwrap();
-    let mut session = Talk::open(&hub, shown(&identity)).await.unwrap();
-    hub.door.clock.forward(AGENT_LIFE + HOUR);
+    let mut session = RawSession::open(&hub, shown(&identity)).await.unwrap();
+    hub.server.clock.forward(AGENT_LIFE + HOUR);
 
-    // On a connection from before.
+    // On a connection opened before the certificate expired.
     let refused =
         EnrolmentClient::new(open).renew(RenewRequest { csr: Vec::new() }).await.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (tonic::Code::PermissionDenied, "refused"));
-    // A new connection.
-    assert!(Talk::open(&hub, shown(&identity)).await.is_err());
+    // On a new connection.
+    assert!(RawSession::open(&hub, shown(&identity)).await.is_err());
     assert!(soon("the answer", enrol::renew(&hub.route(), &identity)).await.is_err());
-    // The session that there was is not touched: only the end of its cluster ends it.
+    // The session goes on. Only the end of its cluster ends it.
     session.say(agent_message::Kind::Ping(Ping { nonce: 5, unable: false })).await;
     loop {
         let message =
@@ -153,7 +154,7 @@ async fn a_certificate_that_has_ended_opens_nothing_and_renews_nothing() {
     }
 }
 
-/// Waits until the listener has taken the change up: identities that it renews say what it trusts.
+/// Waits until the listener uses the changed CAs, as renewed identities show.
 async fn renewed(
     hub: &Loopback,
     identity: &switchyard_agent::identity::Identity,
@@ -174,52 +175,52 @@ async fn renewed(
 }
 
 #[tokio::test]
-async fn whoever_renews_in_time_is_served_through_a_change_of_authority_and_nobody_else() {
-    let hub = Loopback::open(Settings::default()).await;
-    let first = hub.door.authority.borrow().clone();
+async fn ca_rotation_serves_agents_that_renew_in_time() {
+    let hub = Loopback::open(ServerSettings::default()).await;
+    let first = hub.server.authority.borrow().clone();
     let idle = hub.enrolled("west").await;
-    let early = hub.door.token("east");
+    let early = hub.server.token("east");
     let identity = hub.enrolled("east").await;
 
-    replace(&hub.door);
+    replace(&hub.server);
     let identity = renewed(&hub, &identity, 2).await;
-    hub.door.clock.forward(12 * HOUR);
+    hub.server.clock.forward(12 * HOUR);
     let identity = renewed(&hub, &identity, 2).await;
-    hub.door.clock.forward(OVERLAP - 12 * HOUR);
-    step(&hub.door);
-    let second = hub.door.authority.borrow().clone();
+    hub.server.clock.forward(OVERLAP - 12 * HOUR);
+    step(&hub.server);
+    let second = hub.server.authority.borrow().clone();
     assert_ne!(second.signer().pin(), first.signer().pin());
 
-    // Signed by the old one, it is as good as before; the next is the new one's.
+    // The old CA's certificate is still valid. A renewal comes from the new CA.
     let identity = renewed(&hub, &identity, 2).await;
-    Talk::open(&hub, shown(&identity)).await.unwrap();
+    RawSession::open(&hub, shown(&identity)).await.unwrap();
     hub.enrolled("north").await;
-    // A token from before names the old authority, which is no longer shown.
+    // A join token from before pins the old CA, which the server no longer shows.
     let stale = hub.enrol(&early).await.unwrap_err().to_string();
     assert!(stale.contains("--hub-ca-sha256"), "{stale}");
 
-    hub.door.clock.forward(12 * HOUR);
+    hub.server.clock.forward(12 * HOUR);
     let identity = renewed(&hub, &identity, 2).await;
-    hub.door.clock.forward(OVERLAP - 12 * HOUR);
-    step(&hub.door);
+    hub.server.clock.forward(OVERLAP - 12 * HOUR);
+    step(&hub.server);
     let identity = renewed(&hub, &identity, 1).await;
-    Talk::open(&hub, shown(&identity)).await.unwrap();
-    // Who was away all the time has nothing that is good.
+    RawSession::open(&hub, shown(&identity)).await.unwrap();
+    // An agent that was away during the whole rotation has no valid certificate.
     assert!(enrol::renew(&hub.route(), &idle).await.is_err());
-    // What somebody who has the old authority's key signs today is worth nothing.
-    let stolen = signed(&first, &hub.door);
-    assert!(Talk::open(&hub, stolen).await.is_err());
-    let good = signed(&hub.door.authority.borrow().clone(), &hub.door);
-    Talk::open(&hub, good).await.unwrap();
+    // A certificate signed today with the old CA's key is worthless.
+    let stolen = signed(&first, &hub.server);
+    assert!(RawSession::open(&hub, stolen).await.is_err());
+    let good = signed(&hub.server.authority.borrow().clone(), &hub.server);
+    RawSession::open(&hub, good).await.unwrap();
 }
 
-/// A certificate for east of this authority, signed now.
-fn signed(authority: &Authority, door: &Door) -> crate::raw::Shown {
+/// A certificate for cluster east, signed by this authority now.
+fn signed(authority: &Authority, server: &TestServer) -> crate::raw::Shown {
     let key = rcgen::KeyPair::generate().unwrap();
     let csr = rcgen::CertificateParams::default().serialize_request(&key).unwrap().der().to_vec();
     let east =
         ClusterIdentity { hub_id: "hub".into(), cluster: "east".into(), uid: "east-uid".into() };
     let (leaf, _) =
-        authority.signer().issue_agent(&csr, &east, AGENT_LIFE, door.clock.now()).unwrap();
+        authority.signer().issue_agent(&csr, &east, AGENT_LIFE, server.clock.now()).unwrap();
     (vec![leaf], rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der()).into())
 }

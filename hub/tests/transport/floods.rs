@@ -1,23 +1,23 @@
-//! Floods of one enrolled agent: how much of them reaches the dispatcher.
+//! Floods from one enrolled agent, and how much of them reaches the dispatcher.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use switchyard_hub::server::{SessionEvent, Settings};
+use switchyard_hub::server::{ServerSettings, SessionEvent};
 use switchyard_proto::v1::{Capacity, Observed, QueueCapacity, agent_message, hub_message};
 use tokio::time::Instant;
 
-use crate::door::{Loopback, SOON};
-use crate::raw::{Talk, hello, running, shown};
+use crate::raw::{RawSession, hello, running, shown};
+use crate::test_server::{Loopback, SOON};
 
 const FLOOD: u32 = 900;
 
-fn calm() -> Settings {
-    Settings { ping_interval: SOON * 10, ..Settings::default() }
+fn calm() -> ServerSettings {
+    ServerSettings { ping_interval: SOON * 10, ..ServerSettings::default() }
 }
 
-/// So many of what comes this often can have come by now: the first at once.
+/// The number of events that a rate limit allows by now: the first one passes at once.
 fn at_most(began: Instant, every: Duration) -> u128 {
     began.elapsed().as_millis() / every.as_millis() + 1
 }
@@ -26,19 +26,19 @@ fn at_most(began: Instant, every: Duration) -> u128 {
 async fn capacity_and_inventory_floods_reach_the_dispatcher_coalesced() {
     let mut hub = Loopback::open(calm()).await;
     let east = hub.enrolled("east").await;
-    let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
+    let mut session = RawSession::open(&hub, shown(&east)).await.unwrap();
     let began = Instant::now();
     let flood = tokio::spawn(async move {
         for number in 1..=FLOOD {
             let queue = QueueCapacity { pending: number, ..QueueCapacity::default() };
-            talk.say(agent_message::Kind::Capacity(Capacity { queues: vec![queue] })).await;
-            talk.sequence += 1;
+            session.say(agent_message::Kind::Capacity(Capacity { queues: vec![queue] })).await;
+            session.sequence += 1;
             let observations = vec![running(&format!("w{number}"), 1)];
             let observed =
-                Observed { sequence: talk.sequence, inventory: true, observations, more: false };
-            talk.say(agent_message::Kind::Observed(observed)).await;
+                Observed { sequence: session.sequence, inventory: true, observations, more: false };
+            session.say(agent_message::Kind::Observed(observed)).await;
         }
-        talk
+        session
     });
     let (mut reports, mut inventories, mut observed, mut newest) = (0_u32, 0_u32, 0, 0);
     let mut last = 0;
@@ -74,24 +74,25 @@ async fn capacity_and_inventory_floods_reach_the_dispatcher_coalesced() {
 }
 
 #[tokio::test]
-async fn sessions_of_one_cluster_are_paced_and_the_standing_one_stays() {
-    let settings = Settings { session_burst: 3, session_every: Duration::from_secs(60), ..calm() };
+async fn session_flood_is_paced_and_the_last_session_stays() {
+    let settings =
+        ServerSettings { session_burst: 3, session_every: Duration::from_secs(60), ..calm() };
     let mut hub = Loopback::open(settings).await;
     let (east, west) = (hub.enrolled("east").await, hub.enrolled("west").await);
     let mut begun = Vec::new();
     for _ in 0..3 {
-        begun.push(Talk::open(&hub, shown(&east)).await.unwrap());
+        begun.push(RawSession::open(&hub, shown(&east)).await.unwrap());
     }
     for _ in 0..20 {
-        let (_, answer) = Talk::open_with(&hub, shown(&east), hello()).await.unwrap();
+        let (_, answer) = RawSession::open_with(&hub, shown(&east), hello()).await.unwrap();
         let Some(hub_message::Kind::Goodbye(goodbye)) = answer else { panic!("{answer:?}") };
         assert_eq!(goodbye.reason, "the cluster begins sessions too often");
         assert!((1..=60).contains(&goodbye.retry_after.unwrap().seconds));
     }
-    // The last that began goes on, and so does another cluster.
+    // The last session goes on, and so does the other cluster's.
     let mut last = begun.pop().unwrap();
     assert!(last.observe(vec![running("own", 1)]).await);
-    let _west = Talk::open(&hub, shown(&west)).await.unwrap();
+    let _west = RawSession::open(&hub, shown(&west)).await.unwrap();
     let (mut ups, mut downs) = (0, 0);
     loop {
         match hub.event().await {
@@ -104,7 +105,7 @@ async fn sessions_of_one_cluster_are_paced_and_the_standing_one_stays() {
     assert_eq!((ups, downs), (3, 2));
 }
 
-/// Counts the warnings of this thread whose message begins so.
+/// Counts this thread's warnings whose message starts with a text.
 struct Warnings {
     message: &'static str,
     count: Arc<AtomicUsize>,
@@ -141,7 +142,7 @@ impl tracing::Subscriber for Warnings {
 }
 
 #[tokio::test]
-async fn dropped_observations_write_few_lines_and_are_counted() {
+async fn dropped_observations_are_counted_with_few_log_lines() {
     const DROPPED: usize = 2_000;
     let count = Arc::new(AtomicUsize::new(0));
     let _log = tracing::subscriber::set_default(Warnings {
@@ -150,14 +151,14 @@ async fn dropped_observations_write_few_lines_and_are_counted() {
     });
     let mut hub = Loopback::open(calm()).await;
     let east = hub.enrolled("east").await;
-    let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
+    let mut session = RawSession::open(&hub, shown(&east)).await.unwrap();
     let began = Instant::now();
     let flood = tokio::spawn(async move {
         for _ in 0..DROPPED {
-            talk.observe(vec![running("", 1)]).await;
+            session.observe(vec![running("", 1)]).await;
         }
-        talk.observe(vec![running("last", 1)]).await;
-        talk
+        session.observe(vec![running("last", 1)]).await;
+        session
     });
     let last = |event: &SessionEvent| matches!(event, SessionEvent::Observed { observations, .. } if !observations.is_empty());
     hub.until("the honest one", last).await;
@@ -168,7 +169,7 @@ async fn dropped_observations_write_few_lines_and_are_counted() {
         "{lines} lines of {DROPPED}"
     );
     let mut page = prometheus_client::registry::Registry::default();
-    hub.door.registry.show(&mut page);
+    hub.server.registry.show(&mut page);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &page).unwrap();
     let counted = format!("switchyard_observations_dropped_total{{cluster=\"east\"}} {DROPPED}");

@@ -1,6 +1,8 @@
-//! Sessions over a network that loses, delays and cuts, played by turmoil in virtual time: TLS, HTTP/2 and gRPC of both
-//! programs as they are. Faults are drawn from a seed, which is printed; keys and handshakes are not, so that a seed gives
-//! the same faults at the same times and not the same bytes.
+//! Sessions over a network that loses, delays and cuts, simulated by turmoil in virtual time. TLS,
+//! HTTP/2 and gRPC of both programs are the real ones.
+//!
+//! A printed seed draws the faults. Keys and handshakes are random, so a seed repeats the faults
+//! and their times, not the bytes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,26 +19,26 @@ use rand::{Rng as _, SeedableRng as _};
 use switchyard_agent::enrol::{self, Join};
 use switchyard_agent::route::{Dial, Io};
 use switchyard_agent::session::SessionState;
-use switchyard_hub::cluster_channel::Ports;
-use switchyard_hub::server::{Listen, Registry, SessionEvent, Settings};
+use switchyard_hub::cluster_channel::ClusterChannels;
+use switchyard_hub::server::{Listen, Registry, ServerSettings, SessionEvent};
 use switchyard_proto::v1::{Assignment, Phase};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use crate::door::{Agent, Door, HandClock, over};
+use crate::test_server::{Agent, ManualClock, TestServer, over};
 
 const PORT: u16 = 7443;
-/// How many seeds are played; `TRANSPORT_SEEDS` says otherwise.
+/// Default number of seeds. `TRANSPORT_SEEDS` sets another.
 const SEEDS: u64 = 4;
 const FIRST_SEED: u64 = 7;
-/// What is asked of a cluster is answered within this while its own network is well, whatever happens to others'.
+/// Deadline of a cluster's answer while its own network works, whatever happens to other networks.
 const PROMPT: Duration = Duration::from_secs(2);
-/// A ping is sent every 10 s and waited for during 5 s; the rest is for the network.
+/// Pings go every 10 s and wait 5 s. The rest is for the network.
 const NOTICED: Duration = Duration::from_secs(17);
-/// Until a session stands again: the longest pause between two tries, and a try that has just begun in vain.
+/// Until a session exists again: the longest pause between attempts, and one failed attempt.
 const MENDED: Duration = Duration::from_secs(60);
-/// The network's latency, and the grain of its time.
+/// Latency and time resolution of the network.
 const LATENCY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
 const TICK: Duration = Duration::from_millis(5);
 
@@ -50,7 +52,7 @@ impl Listen for Listener {
     }
 }
 
-/// TCP of the simulation. With a pace, so many bytes are read in a tenth of a second and no more.
+/// Simulated TCP. With a value, at most this many bytes are read in a tenth of a second.
 #[derive(Clone, Copy)]
 struct Wire(Option<usize>);
 
@@ -66,7 +68,7 @@ impl Dial for Wire {
     }
 }
 
-/// Reads slowly.
+/// Limits the rate of reads.
 struct Slow {
     stream: turmoil::net::TcpStream,
     pace: usize,
@@ -90,7 +92,7 @@ impl AsyncRead for Slow {
         futures::ready!(Pin::new(&mut self.stream).poll_read(cx, &mut part))?;
         let read = part.filled().len();
         self.left -= read;
-        // They are initialized: `part` is a piece of the same memory.
+        // The bytes are initialized: `part` is a slice of the same buffer.
         let filled = buf.filled().len() + read;
         buf.initialize_unfilled_to(read);
         buf.set_filled(filled);
@@ -116,20 +118,20 @@ impl AsyncWrite for Slow {
     }
 }
 
-/// What the hosts share with the one that plays the faults.
+/// State that the hosts share with the test.
 #[derive(Clone, Default)]
 struct World(Arc<Mutex<Seen>>);
 
 #[derive(Default)]
 struct Seen {
     tokens: BTreeMap<String, Join>,
-    hub: Option<(Arc<Ports>, Arc<Registry>)>,
+    hub: Option<(Arc<ClusterChannels>, Arc<Registry>)>,
     agents: BTreeMap<String, watch::Receiver<SessionState>>,
-    /// The last probe that a cluster has answered.
+    /// The last probe that each cluster answered.
     answered: BTreeMap<String, u64>,
-    /// The last probe that it was sent.
+    /// The last probe sent to each cluster.
     asked: BTreeMap<String, u64>,
-    /// Sessions that have begun and not ended.
+    /// Sessions that have started and not ended.
     open: BTreeMap<String, usize>,
 }
 
@@ -138,7 +140,7 @@ impl World {
         act(&mut self.0.lock().unwrap())
     }
 
-    /// Waits until it is so.
+    /// Waits until a condition holds.
     async fn until(&self, what: &str, within: Duration, is: impl Fn(&mut Seen) -> bool) {
         let waited = timeout(within, async {
             while !self.with(&is) {
@@ -153,18 +155,18 @@ impl World {
         }
     }
 
-    /// Desires something new of a cluster.
+    /// Sends a probe to a cluster as new desired state.
     fn ask(&self, cluster: &str) -> u64 {
         self.with(|seen| {
             let asked = seen.asked.entry(cluster.to_owned()).or_default();
             *asked += 1;
-            let (ports, _) = seen.hub.as_ref().expect("the hub runs");
-            ports.of(cluster).set(tombstone("probe", *asked), None);
+            let (channels, _) = seen.hub.as_ref().expect("the hub runs");
+            channels.of(cluster).set(tombstone("probe", *asked), None);
             *asked
         })
     }
 
-    /// Asks a cluster, and waits for its answer.
+    /// Sends a probe and waits for its answer.
     async fn answers(&self, cluster: &str, within: Duration) {
         let asked = self.ask(cluster);
         let what = format!("an answer of {cluster}");
@@ -182,7 +184,7 @@ impl World {
         })
     }
 
-    /// Both ends know that there is no session.
+    /// Whether neither end has a session.
     fn cut(&self, cluster: &str) -> bool {
         self.with(|seen| {
             let gone =
@@ -203,12 +205,12 @@ fn tombstone(uid: &str, attempt: u64) -> Assignment {
     }
 }
 
-async fn hub(world: World, clock: HandClock) -> turmoil::Result {
+async fn hub(world: World, clock: ManualClock) -> turmoil::Result {
     let listener = Listener(turmoil::net::TcpListener::bind(("0.0.0.0", PORT)).await?);
-    let (door, mut events) = Door::open(listener, Settings::default(), clock);
+    let (server, mut events) = TestServer::open(listener, ServerSettings::default(), clock);
     world.with(|seen| {
-        seen.tokens = ["east", "west"].map(|name| (name.to_owned(), door.token(name))).into();
-        seen.hub = Some((door.ports.clone(), door.registry.clone()));
+        seen.tokens = ["east", "west"].map(|name| (name.to_owned(), server.token(name))).into();
+        seen.hub = Some((server.channels.clone(), server.registry.clone()));
     });
     while let Some(event) = events.recv().await {
         world.with(|seen| match &event {
@@ -230,7 +232,12 @@ async fn hub(world: World, clock: HandClock) -> turmoil::Result {
     Ok(())
 }
 
-async fn agent(world: World, name: &'static str, wire: Wire, clock: HandClock) -> turmoil::Result {
+async fn agent(
+    world: World,
+    name: &'static str,
+    wire: Wire,
+    clock: ManualClock,
+) -> turmoil::Result {
     let route = over(wire, &format!("https://hub:{PORT}"), &clock);
     let join = loop {
         match world.with(|seen| seen.tokens.get(name).cloned()) {
@@ -243,7 +250,7 @@ async fn agent(world: World, name: &'static str, wire: Wire, clock: HandClock) -
     std::future::pending().await
 }
 
-/// Plays a story with a hub and two agents, once for each seed.
+/// Runs a scenario with a hub and two agents, once for each seed.
 fn play<Story>(easts: Wire, story: impl Fn(World, StdRng) -> Story)
 where
     Story: Future<Output = ()> + 'static,
@@ -258,7 +265,7 @@ where
             .min_message_latency(LATENCY.0)
             .max_message_latency(LATENCY.1)
             .build();
-        let (world, clock) = (World::default(), HandClock::new(Timestamp::now()));
+        let (world, clock) = (World::default(), ManualClock::new(Timestamp::now()));
         let (shared, time) = (world.clone(), clock.clone());
         sim.host("hub", move || hub(shared.clone(), time.clone()));
         for (name, wire) in [("east", easts), ("west", Wire(None))] {
@@ -283,7 +290,7 @@ where
     }
 }
 
-/// What can happen to the way between east and the hub.
+/// Faults of the network between east and the hub.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     Cut,
@@ -313,7 +320,7 @@ impl Fault {
 }
 
 #[test]
-fn a_fault_of_one_network_is_noticed_and_mended_and_delays_nobody_else() {
+fn network_fault_is_repaired_and_delays_no_other_cluster() {
     play(Wire(None), |world, mut random| async move {
         for round in 0..6 {
             let fault = Fault::ALL[random.random_range(0..Fault::ALL.len())];
@@ -332,14 +339,14 @@ fn a_fault_of_one_network_is_noticed_and_mended_and_delays_nobody_else() {
                 );
             }
             fault.end();
-            // It is told what it has missed, by the session that stands or the next.
+            // A present or later session sends what the cluster missed.
             let asked = world.ask("east");
             let answered = |seen: &mut Seen| {
                 seen.answered.get("east").is_some_and(|answered| *answered >= asked)
             };
             world.until("east's answer after the fault", NOTICED + MENDED, answered).await;
             world.answers("west", PROMPT).await;
-            // What has ended was said to have ended; nothing of it is left.
+            // All ended sessions were reported as ended. Nothing is left of them.
             world
                 .until("one session of each", NOTICED, |seen| {
                     seen.open.values().all(|open| *open == 1)
@@ -358,20 +365,20 @@ fn a_fault_of_one_network_is_noticed_and_mended_and_delays_nobody_else() {
 }
 
 #[test]
-fn an_agent_that_reads_slowly_delays_nobody_else() {
-    // 5 KiB a second, while there are some hundred to be told.
+fn slow_reader_delays_no_other_cluster() {
+    // 5 KiB a second, with some hundred assignments waiting.
     play(Wire(Some(512)), |world, mut random| async move {
         for round in 1..=40 {
             world.with(|seen| {
-                let (ports, _) = seen.hub.as_ref().expect("the hub runs");
+                let (channels, _) = seen.hub.as_ref().expect("the hub runs");
                 for number in 0..400 {
-                    ports.of("east").set(tombstone(&format!("many-{number}"), round), None);
+                    channels.of("east").set(tombstone(&format!("many-{number}"), round), None);
                 }
             });
             world.answers("west", PROMPT).await;
             sleep(Duration::from_millis(random.random_range(50..1500))).await;
         }
-        // What was overtaken is not sent: it comes up as soon as nothing new is desired.
+        // Superseded states are not sent: the cluster is up to date once nothing new is desired.
         let asked = world.ask("east");
         let answered =
             |seen: &mut Seen| seen.answered.get("east").is_some_and(|answered| *answered >= asked);

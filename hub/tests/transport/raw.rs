@@ -1,4 +1,4 @@
-//! A caller that is no agent of ours: it speaks TLS and gRPC, and says what a test wants it to say.
+//! A client that is no agent: it speaks TLS and gRPC, and sends what a test wants.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,27 +18,27 @@ use tokio_rustls::client::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::door::{EPOCH, Loopback, soon};
+use crate::test_server::{EPOCH, Loopback, soon};
 
-/// What a client shows: leaf first, and its key.
+/// A client certificate, leaf first, and its key.
 pub(crate) type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 pub(crate) fn shown(identity: &Identity) -> Shown {
     (identity.chain.clone(), identity.key.clone_key())
 }
 
-/// TLS of a client that trusts the hub of this door.
+/// The TLS configuration of a client that trusts this server's CA.
 pub(crate) fn tls(
     hub: &Loopback,
     version: &'static SupportedProtocolVersion,
     shown: Option<Shown>,
 ) -> ClientConfig {
     let mut roots = RootCertStore::empty();
-    for certificate in hub.door.authority.borrow().trusted() {
+    for certificate in hub.server.authority.borrow().trusted() {
         roots.add(certificate).unwrap();
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let time = Arc::new(RustlsClock(Arc::new(hub.door.clock.clone())));
+    let time = Arc::new(Wall(Arc::new(hub.server.clock.clone())));
     let builder = ClientConfig::builder_with_details(provider, time)
         .with_protocol_versions(&[version])
         .unwrap();
@@ -77,23 +77,23 @@ pub(crate) fn hello() -> Hello {
     Hello { boot_id: "b".into(), min_version: 1, max_version: 1, ..Hello::default() }
 }
 
-/// One session.
-pub(crate) struct Talk {
+/// A session.
+pub(crate) struct RawSession {
     pub(crate) up: mpsc::Sender<AgentMessage>,
     pub(crate) down: tonic::Streaming<HubMessage>,
     pub(crate) session_id: u64,
     pub(crate) sequence: u64,
 }
 
-impl Talk {
-    /// Opens one, up to and with the hub's `Welcome`.
+impl RawSession {
+    /// Opens a session, including the hub's `Welcome`.
     pub(crate) async fn open(hub: &Loopback, shown: Shown) -> Result<Self, tonic::Status> {
-        let (talk, answer) = Self::open_with(hub, shown, hello()).await?;
+        let (session, answer) = Self::open_with(hub, shown, hello()).await?;
         assert!(matches!(answer, Some(hub_message::Kind::Welcome(_))), "{answer:?}");
-        Ok(talk)
+        Ok(session)
     }
 
-    /// Opens one, up to and with the hub's answer.
+    /// Opens a session, including the hub's answer.
     pub(crate) async fn open_with(
         hub: &Loopback,
         shown: Shown,
@@ -121,19 +121,19 @@ impl Talk {
         self.up.send(message).await.is_ok()
     }
 
-    /// What the hub says next; none at the end.
+    /// The hub's next message. None at the end.
     pub(crate) async fn next(&mut self) -> Option<hub_message::Kind> {
         soon("a message", self.down.message()).await.ok()??.kind
     }
 
-    /// Says what it has observed; false if the hub listens no more.
+    /// Sends observations. False if the hub has ended the session.
     pub(crate) async fn observe(&mut self, observations: Vec<Observation>) -> bool {
         self.sequence += 1;
         let observed = Observed { sequence: self.sequence, observations, ..Observed::default() };
         self.say(agent_message::Kind::Observed(observed)).await
     }
 
-    /// How the hub ended it.
+    /// The reason with which the hub ended the session.
     pub(crate) async fn end(&mut self) -> String {
         loop {
             match soon("the end", self.down.message()).await {

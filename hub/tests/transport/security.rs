@@ -1,4 +1,4 @@
-//! Callers that mean ill: each is refused or bounded, and an agent that means well goes on as if there were none.
+//! Hostile callers: each is refused or bounded, and an honest agent is not affected.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rand::{RngCore as _, SeedableRng as _};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use switchyard_agent::enrol::EnrolError;
 use switchyard_agent::session::SessionState;
-use switchyard_hub::server::{SessionEvent, Settings};
+use switchyard_hub::server::{ServerSettings, SessionEvent};
 use switchyard_proto::v1::{
     Assignment, Capacity, Hello, HubMessage, Observation, Phase, Ping, QueueCapacity, Reason,
     agent_message, hub_message,
@@ -17,10 +17,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tonic::codegen::http::uri::PathAndQuery;
 
-use crate::door::{Agent, Loopback, SOON, soon};
-use crate::raw::{self, Talk, connect, running, shown, tls};
+use crate::raw::{self, RawSession, connect, running, shown, tls};
+use crate::test_server::{Agent, Loopback, SOON, soon};
 
-/// An agent that means well, connected before all else.
+/// An honest agent that connects before all others.
 struct Bystander {
     agent: Agent,
     up: SessionState,
@@ -37,7 +37,7 @@ impl Bystander {
         bystander
     }
 
-    /// Asks the agent for something; the answer is an event that names the probe.
+    /// Sends the agent a probe. The answer is an event with the probe's uid.
     fn probe(&mut self, hub: &Loopback) -> String {
         self.probes += 1;
         let uid = format!("probe-{}", self.probes);
@@ -49,16 +49,16 @@ impl Bystander {
             phase: Phase::Absent.into(),
             ..Assignment::default()
         };
-        hub.door.ports.of("west").set(tombstone, None);
+        hub.server.channels.of("west").set(tombstone, None);
         uid
     }
 
-    /// It is in the session that it was in, is told what is desired, and heard.
+    /// The agent keeps its session, receives desired state, and its reports arrive.
     async fn unharmed(&mut self, hub: &mut Loopback) {
         let uid = self.probe(hub);
         hub.until("the bystander's answer", |event| answers(event, &uid)).await;
         assert_eq!(*self.agent.state.borrow(), self.up, "another session");
-        assert!(hub.door.registry.get("west").is_some());
+        assert!(hub.server.registry.get("west").is_some());
     }
 }
 
@@ -67,26 +67,27 @@ fn answers(event: &SessionEvent, uid: &str) -> bool {
         if cluster == "west" && observations.iter().any(|observation| observation.workload_uid == uid))
 }
 
-/// No ping of the hub is due while a test plays an agent that answers none.
-fn calm() -> Settings {
-    Settings { ping_interval: SOON * 10, ..Settings::default() }
+/// With these settings the hub sends no ping while a test plays an agent that answers none.
+fn calm() -> ServerSettings {
+    ServerSettings { ping_interval: SOON * 10, ..ServerSettings::default() }
 }
 
 #[tokio::test]
-async fn what_is_said_in_anothers_session_is_not_heard() {
+async fn message_with_foreign_session_id_is_dropped() {
     let mut hub = Loopback::open(calm()).await;
     let mut bystander = Bystander::connected(&mut hub).await;
     let SessionState::Up { session_id: wests, .. } = bystander.up else { panic!("not up") };
     let east = hub.enrolled("east").await;
-    let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
-    // No field names a cluster. What names another session is dropped, and the next own message is the first.
-    let own = std::mem::replace(&mut talk.session_id, wests);
+    let mut session = RawSession::open(&hub, shown(&east)).await.unwrap();
+    // No field names a cluster. A message with another session's id is dropped, so the next own
+    // message is the first.
+    let own = std::mem::replace(&mut session.session_id, wests);
     for forged in [wests, own + 1, 0, u64::MAX] {
-        talk.session_id = forged;
-        assert!(talk.observe(vec![running("forged", 1)]).await);
+        session.session_id = forged;
+        assert!(session.observe(vec![running("forged", 1)]).await);
     }
-    (talk.session_id, talk.sequence) = (own, 0);
-    assert!(talk.observe(vec![running("own", 1)]).await);
+    (session.session_id, session.sequence) = (own, 0);
+    assert!(session.observe(vec![running("own", 1)]).await);
     let event =
         hub.until("east's own", |event| matches!(event, SessionEvent::Observed { .. })).await;
     let SessionEvent::Observed { cluster, session_id, observations, .. } = event else {
@@ -100,7 +101,7 @@ async fn what_is_said_in_anothers_session_is_not_heard() {
 }
 
 #[tokio::test]
-async fn anothers_certificate_is_worth_nothing_without_its_key() {
+async fn foreign_certificate_without_its_key_is_rejected() {
     let mut hub = Loopback::open(calm()).await;
     let mut bystander = Bystander::connected(&mut hub).await;
     let (east, west) = (hub.enrolled("east").await, bystander.agent.identity.load_full());
@@ -109,23 +110,23 @@ async fn anothers_certificate_is_worth_nothing_without_its_key() {
     let mut config = tls(&hub, &rustls::version::TLS13, None);
     let stolen = CertifiedKey::new(west.chain.clone(), key);
     config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(stolen));
-    // In TLS 1.3 the client may believe in the connection before the server has looked.
+    // In TLS 1.3 the client's handshake may succeed before the server has checked its certificate.
     if let Ok(mut stream) = connect(hub.address, config).await {
         let end = soon("the end", stream.read(&mut [0; 64])).await;
         assert!(end.is_err() || end.is_ok_and(|bytes| bytes < 64), "it was let in");
     }
-    // One of another hub, for the very same name.
-    let other = Loopback::open(Settings::default()).await;
+    // A certificate of another hub, for the same cluster name.
+    let other = Loopback::open(ServerSettings::default()).await;
     let foreign = other.enrolled("west").await;
-    assert!(Talk::open(&hub, shown(&foreign)).await.is_err());
+    assert!(RawSession::open(&hub, shown(&foreign)).await.is_err());
     bystander.unharmed(&mut hub).await;
 }
 
 #[tokio::test]
-async fn of_many_who_show_one_token_one_is_enrolled() {
-    let mut hub = Loopback::open(Settings::default()).await;
+async fn concurrent_uses_of_one_token_enrol_one() {
+    let mut hub = Loopback::open(ServerSettings::default()).await;
     let mut bystander = Bystander::connected(&mut hub).await;
-    let token = hub.door.token("east");
+    let token = hub.server.token("east");
     let tries = (0..8).map(|_| hub.enrol(&token));
     let tried = futures::future::join_all(tries).await;
     assert_eq!(tried.iter().filter(|tried| tried.is_ok()).count(), 1);
@@ -135,8 +136,8 @@ async fn of_many_who_show_one_token_one_is_enrolled() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_speak_tls_1_3_and_http_2_is_not_heard() {
-    let mut hub = Loopback::open(Settings::default()).await;
+async fn client_without_tls_1_3_and_http_2_is_rejected() {
+    let mut hub = Loopback::open(ServerSettings::default()).await;
     let mut bystander = Bystander::connected(&mut hub).await;
     assert!(
         connect(hub.address, tls(&hub, &rustls::version::TLS12, None)).await.is_err(),
@@ -153,7 +154,7 @@ async fn whoever_does_not_speak_tls_1_3_and_http_2_is_not_heard() {
     bystander.unharmed(&mut hub).await;
 }
 
-/// Waits until the hub has closed a connection, whatever it says before.
+/// Waits until the hub has closed a connection, whatever it sends before.
 async fn ended(what: &str, stream: &mut (impl tokio::io::AsyncRead + Unpin)) {
     let mut said = Vec::new();
     let _ = soon(what, stream.read_to_end(&mut said)).await;
@@ -161,8 +162,8 @@ async fn ended(what: &str, stream: &mut (impl tokio::io::AsyncRead + Unpin)) {
 }
 
 #[tokio::test]
-async fn malformed_frames_end_their_connection_and_no_other() {
-    let mut hub = Loopback::open(Settings::default()).await;
+async fn malformed_frames_end_only_their_connection() {
+    let mut hub = Loopback::open(ServerSettings::default()).await;
     let mut bystander = Bystander::connected(&mut hub).await;
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let seed: u64 = 20_261_122;
@@ -182,14 +183,14 @@ async fn malformed_frames_end_their_connection_and_no_other() {
         println!("{case}, seed {seed}");
         let mut stream =
             connect(hub.address, tls(&hub, &rustls::version::TLS13, None)).await.unwrap();
-        // It may be closed before all is written.
+        // The hub may close the connection before everything is written.
         let _ = stream.write_all(&bytes).await;
         ended(case, &mut stream).await;
     }
     bystander.unharmed(&mut hub).await;
 }
 
-/// Not what the protocol says: a `Hello` that is no message.
+/// A `Hello` that is no protobuf message.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Garbage {
     #[prost(bytes = "vec", tag = "2")]
@@ -197,7 +198,7 @@ struct Garbage {
 }
 
 #[tokio::test]
-async fn messages_that_are_none_or_too_large_end_their_session() {
+async fn invalid_or_oversized_message_ends_its_session() {
     let mut hub = Loopback::open(calm()).await;
     let mut bystander = Bystander::connected(&mut hub).await;
     let east = hub.enrolled("east").await;
@@ -216,18 +217,18 @@ async fn messages_that_are_none_or_too_large_end_their_session() {
 
     let shouting = Hello { software: "x".repeat(70_000), ..raw::hello() };
     assert!(
-        Talk::open_with(&hub, shown(&east), shouting).await.is_err(),
+        RawSession::open_with(&hub, shown(&east), shouting).await.is_err(),
         "a first message of 70 kB"
     );
 
-    let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
-    talk.observe(vec![Observation::default(); 300_000]).await;
+    let mut session = RawSession::open(&hub, shown(&east)).await.unwrap();
+    session.observe(vec![Observation::default(); 300_000]).await;
     let (_, reason) = hub.until_down("the end of the empty ones").await;
     assert!(reason.contains("a message's parts would take"), "600 kB that become 50 MB: {reason}");
 
     let large = |bytes: usize| Observation { job_status: vec![b' '; bytes], ..running("u", 1) };
-    let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
-    talk.observe(vec![large(5 << 20)]).await;
+    let mut session = RawSession::open(&hub, shown(&east)).await.unwrap();
+    session.observe(vec![large(5 << 20)]).await;
     let (cluster, reason) = hub.until_down("5 MiB").await;
     assert_eq!(cluster, "east");
     assert!(reason.contains("message length too large"), "{reason}");
@@ -236,24 +237,25 @@ async fn messages_that_are_none_or_too_large_end_their_session() {
 
 /// Tenants of a cluster can write what its agent reads.
 #[tokio::test]
-async fn impossible_observations_are_dropped_and_the_session_stays() {
+async fn impossible_observations_do_not_end_the_session() {
     let mut hub = Loopback::open(calm()).await;
     let mut bystander = Bystander::connected(&mut hub).await;
     let east = hub.enrolled("east").await;
-    let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
-    talk.observe(vec![
-        running("", 1),
-        running("u", u64::MAX),
-        running("ж", 1),
-        running("honest", 1),
-    ])
-    .await;
+    let mut session = RawSession::open(&hub, shown(&east)).await.unwrap();
+    session
+        .observe(vec![
+            running("", 1),
+            running("u", u64::MAX),
+            running("ж", 1),
+            running("honest", 1),
+        ])
+        .await;
     let of_east = |event: &SessionEvent| matches!(event, SessionEvent::Observed { cluster, .. } if cluster == "east");
     let told = hub.until("the honest one", of_east).await;
     let SessionEvent::Observed { observations, .. } = told else { unreachable!() };
     let uids: Vec<&str> = observations.iter().map(|it| it.workload_uid.as_str()).collect();
     assert_eq!(uids, ["honest"]);
-    talk.observe(vec![running("next", 1)]).await;
+    session.observe(vec![running("next", 1)]).await;
     let told = hub.until("the next one", of_east).await;
     let SessionEvent::Observed { observations, .. } = told else { unreachable!() };
     assert_eq!(observations.len(), 1);
@@ -261,38 +263,38 @@ async fn impossible_observations_are_dropped_and_the_session_stays() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_says_it_is_another_ones_is_refused_and_that_one_goes_on() {
+async fn duplicate_cluster_is_refused_and_the_first_goes_on() {
     let mut hub = Loopback::open(calm()).await;
     let mut bystander = Bystander::connected(&mut hub).await;
     let (east, north) = (hub.enrolled("east").await, hub.enrolled("north").await);
     let there = Hello { cluster_uid: "one".into(), ..raw::hello() };
-    let (mut first, _) = Talk::open_with(&hub, shown(&east), there.clone()).await.unwrap();
+    let (mut first, _) = RawSession::open_with(&hub, shown(&east), there.clone()).await.unwrap();
     hub.until("east's session", |event| matches!(event, SessionEvent::Up(_))).await;
-    let (_, answer) = Talk::open_with(&hub, shown(&north), there.clone()).await.unwrap();
+    let (_, answer) = RawSession::open_with(&hub, shown(&north), there.clone()).await.unwrap();
     let Some(hub_message::Kind::Goodbye(goodbye)) = answer else { panic!("{answer:?}") };
     assert_eq!(goodbye.reason, "MultiKueueCluster \"east\" leads to the same cluster");
-    assert_eq!(hub.door.registry.refused("north").as_deref(), Some("east"));
-    assert!(hub.door.registry.get("north").is_none());
+    assert_eq!(hub.server.registry.holder_of_refused("north").as_deref(), Some("east"));
+    assert!(hub.server.registry.get("north").is_none());
     assert!(first.observe(vec![running("u", 1)]).await);
     hub.until(
         "east's word",
         |event| matches!(event, SessionEvent::Observed { cluster, .. } if cluster == "east"),
     )
     .await;
-    // Once the first has left, the second may come: nothing is known of either.
+    // After the first has left, the second may connect: neither has a known worker cluster.
     drop(first);
     hub.until(
         "east's end",
         |event| matches!(event, SessionEvent::Down { cluster, .. } if cluster == "east"),
     )
     .await;
-    let (_second, answer) = Talk::open_with(&hub, shown(&north), there).await.unwrap();
+    let (_second, answer) = RawSession::open_with(&hub, shown(&north), there).await.unwrap();
     assert!(matches!(answer, Some(hub_message::Kind::Welcome(_))), "{answer:?}");
     bystander.unharmed(&mut hub).await;
 }
 
 #[tokio::test]
-async fn a_thousand_half_open_connections_keep_nobody_out() {
+async fn half_open_connections_keep_no_agent_out() {
     const THOUSAND: usize = 1000;
     switchyard_platform::program::allow_connections();
     let settings = calm();
@@ -303,9 +305,9 @@ async fn a_thousand_half_open_connections_keep_nobody_out() {
     for _ in 0..THOUSAND {
         silent.push(TcpStream::connect(hub.address).await.unwrap());
     }
-    // While they are there, who means well is enrolled and has a session.
+    // Meanwhile an honest agent can enrol and start a session.
     let east = hub.enrolled("east").await;
-    let talk = Talk::open(&hub, shown(&east)).await.unwrap();
+    let session = RawSession::open(&hub, shown(&east)).await.unwrap();
     bystander.unharmed(&mut hub).await;
     let held = |silent: &[TcpStream]| {
         let open = |stream: &&TcpStream| matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
@@ -318,12 +320,12 @@ async fn a_thousand_half_open_connections_keep_nobody_out() {
     };
     soon("the oldest to be closed", bounded).await;
     bystander.unharmed(&mut hub).await;
-    drop(talk);
+    drop(session);
 }
 
 #[tokio::test]
-async fn idle_connections_without_a_certificate_are_bounded_and_so_are_those_of_one_cluster() {
-    let settings = Settings { newcomers: 16, of_a_cluster: 4, ..calm() };
+async fn idle_connections_are_bounded_by_peer_class() {
+    let settings = ServerSettings { newcomers: 16, per_cluster: 4, ..calm() };
     let mut hub = Loopback::open(settings).await;
     let mut bystander = Bystander::connected(&mut hub).await;
     let mut idle = Vec::new();
@@ -336,21 +338,21 @@ async fn idle_connections_without_a_certificate_are_bounded_and_so_are_those_of_
     let east = hub.enrolled("east").await;
     let mut talks = Vec::new();
     for _ in 0..12 {
-        talks.push(Talk::open(&hub, shown(&east)).await.unwrap());
+        talks.push(RawSession::open(&hub, shown(&east)).await.unwrap());
     }
-    for talk in talks.iter_mut().take(8) {
-        talk.end().await;
+    for session in talks.iter_mut().take(8) {
+        session.end().await;
     }
-    assert_eq!(hub.door.registry.len(), 2, "one session for each cluster");
+    assert_eq!(hub.server.registry.len(), 2, "one session for each cluster");
     bystander.unharmed(&mut hub).await;
 }
 
 #[tokio::test]
-async fn a_flood_of_reports_waits_in_its_own_connection() {
+async fn report_flood_waits_in_its_own_connection() {
     let mut hub = Loopback::open(calm()).await;
     let mut bystander = Bystander::connected(&mut hub).await;
     let east = hub.enrolled("east").await;
-    let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
+    let mut session = RawSession::open(&hub, shown(&east)).await.unwrap();
     hub.until("east's session", |event| matches!(event, SessionEvent::Up(_))).await;
     let flood = tokio::spawn(async move {
         let reason = Reason { code: "Flood".into(), message: "x".repeat(1000) };
@@ -362,14 +364,14 @@ async fn a_flood_of_reports_waits_in_its_own_connection() {
             let queue =
                 QueueCapacity { cluster_queue: "q".repeat(1000), ..QueueCapacity::default() };
             let capacity = Capacity { queues: vec![queue; 64] };
-            if !talk.observe(made.collect()).await
-                || !talk.say(agent_message::Kind::Capacity(capacity)).await
+            if !session.observe(made.collect()).await
+                || !session.say(agent_message::Kind::Capacity(capacity)).await
             {
-                return talk.end().await;
+                return session.end().await;
             }
         }
     });
-    // The dispatcher takes nothing: what waits for it grows to east's share and no further.
+    // The dispatcher takes no event: the queue grows to east's budget and no further.
     let settled = async {
         let mut before = 0;
         loop {
@@ -383,7 +385,7 @@ async fn a_flood_of_reports_waits_in_its_own_connection() {
     };
     let waiting = soon("the flood to be stemmed", settled).await;
     assert!(waiting <= 64, "{waiting} messages wait");
-    // What the bystander says goes in between.
+    // The bystander's events are taken in between.
     let uid = bystander.probe(&hub);
     let passed = async {
         while hub.events.len() == waiting {
@@ -404,11 +406,11 @@ async fn a_flood_of_reports_waits_in_its_own_connection() {
 }
 
 #[tokio::test]
-async fn an_agent_that_makes_workloads_up_is_cut_off() {
+async fn agent_reporting_too_many_workloads_is_disconnected() {
     let mut hub = Loopback::open(calm()).await;
     let mut bystander = Bystander::connected(&mut hub).await;
     let east = hub.enrolled("east").await;
-    let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
+    let mut session = RawSession::open(&hub, shown(&east)).await.unwrap();
     let making = tokio::spawn(async move {
         let mut made = 0;
         loop {
@@ -416,7 +418,7 @@ async fn an_agent_that_makes_workloads_up_is_cut_off() {
                 .map(|number| running(&format!("made-up-{number}"), 1))
                 .collect();
             made += 20_000;
-            if !talk.observe(batch).await {
+            if !session.observe(batch).await {
                 return made;
             }
         }
@@ -427,23 +429,25 @@ async fn an_agent_that_makes_workloads_up_is_cut_off() {
     };
     assert_eq!(
         reason,
-        format!("it speaks of more than {} workloads", switchyard_hub::server::MAX_WORKLOADS)
+        format!("it speaks of more than {} workloads", switchyard_hub::limits::MAX_WORKLOADS)
     );
     soon("its end", making).await.unwrap();
     bystander.unharmed(&mut hub).await;
 }
 
 #[tokio::test]
-async fn an_agent_that_changes_its_word_all_the_time_is_heard_now_and_then() {
+async fn flapping_agent_health_is_rate_limited() {
     let mut hub = Loopback::open(calm()).await;
     let mut bystander = Bystander::connected(&mut hub).await;
     let east = hub.enrolled("east").await;
-    let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
+    let mut session = RawSession::open(&hub, shown(&east)).await.unwrap();
     let began = tokio::time::Instant::now();
     for nonce in 0..500 {
-        assert!(talk.say(agent_message::Kind::Ping(Ping { nonce, unable: nonce % 2 == 0 })).await);
+        assert!(
+            session.say(agent_message::Kind::Ping(Ping { nonce, unable: nonce % 2 == 0 })).await
+        );
     }
-    assert!(talk.observe(vec![running("last", 1)]).await);
+    assert!(session.observe(vec![running("last", 1)]).await);
     let mut heard = 0;
     let last = |event: &SessionEvent| matches!(event, SessionEvent::Observed { cluster, .. } if cluster == "east");
     loop {

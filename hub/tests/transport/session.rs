@@ -1,10 +1,10 @@
-//! One session: what is said in it, what ends it, and what comes before it.
+//! One session: its messages, its end, and what precedes it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use switchyard_hub::cluster_channel::Content;
-use switchyard_hub::server::{SessionEvent, Settings};
+use switchyard_hub::cluster_channel::Payload;
+use switchyard_hub::server::{ServerSettings, SessionEvent};
 use switchyard_proto::v1::{
     Assignment, Hello, Observation, Observed, Phase, Ping, State, agent_message, hub_message,
 };
@@ -12,17 +12,17 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tonic::Code;
 
-use crate::door::{EPOCH, Loopback, soon};
-use crate::raw::{Talk, connect, hello, shown, tls};
+use crate::raw::{RawSession, connect, hello, shown, tls};
+use crate::test_server::{EPOCH, Loopback, soon};
 
 const MOMENT: Duration = Duration::from_millis(300);
 
 async fn open() -> Loopback {
-    Loopback::open(Settings::default()).await
+    Loopback::open(ServerSettings::default()).await
 }
 
 #[tokio::test]
-async fn a_session_tells_what_is_desired_and_hears_what_is() {
+async fn session_sends_desired_and_receives_observed_state() {
     let mut hub = open().await;
     let identity = hub.enrolled("east").await;
     let assignment = |phase: Phase| Assignment {
@@ -31,20 +31,24 @@ async fn a_session_tells_what_is_desired_and_hears_what_is() {
         phase: phase.into(),
         ..Assignment::default()
     };
-    let port = hub.door.ports.of("east");
-    port.set(assignment(Phase::Run), Some(Arc::new(Content::new(b"{}".to_vec(), b"{}".to_vec()))));
+    let port = hub.server.channels.of("east");
+    port.set(assignment(Phase::Run), Some(Arc::new(Payload::new(b"{}".to_vec(), b"{}".to_vec()))));
     let named = Hello { software: "test/1".into(), ..hello() };
-    let (mut talk, first) = Talk::open_with(&hub, shown(&identity), named).await.unwrap();
+    let (mut session, first) = RawSession::open_with(&hub, shown(&identity), named).await.unwrap();
     let Some(hub_message::Kind::Welcome(welcome)) = first else { panic!("{first:?}") };
     assert_eq!((welcome.version, welcome.hub_id.as_str(), welcome.snapshot), (1, "hub", true));
-    let Some(hub_message::Kind::Desired(desired)) = talk.next().await else { panic!("no Desired") };
+    let Some(hub_message::Kind::Desired(desired)) = session.next().await else {
+        panic!("no Desired")
+    };
     assert_eq!((desired.assignments.len(), desired.payloads.len(), desired.snapshot), (1, 1, true));
     assert!(
         matches!(hub.event().await, SessionEvent::Up(info) if info.cluster == "east" && info.live.software == "test/1")
     );
 
-    talk.say(agent_message::Kind::Ping(Ping { nonce: 42, unable: false })).await;
-    assert!(matches!(talk.next().await, Some(hub_message::Kind::Pong(pong)) if pong.nonce == 42));
+    session.say(agent_message::Kind::Ping(Ping { nonce: 42, unable: false })).await;
+    assert!(
+        matches!(session.next().await, Some(hub_message::Kind::Pong(pong)) if pong.nonce == 42)
+    );
 
     let observation = Observation {
         workload_uid: "u".into(),
@@ -54,48 +58,48 @@ async fn a_session_tells_what_is_desired_and_hears_what_is() {
     };
     let observed =
         Observed { sequence: 1, inventory: true, observations: vec![observation], more: false };
-    talk.say(agent_message::Kind::Observed(observed.clone())).await;
-    talk.say(agent_message::Kind::Observed(observed)).await;
+    session.say(agent_message::Kind::Observed(observed.clone())).await;
+    session.say(agent_message::Kind::Observed(observed)).await;
     let SessionEvent::Observed { observations, inventory, .. } = hub.event().await else {
         panic!("not observed")
     };
     assert_eq!((observations.len(), inventory.map(|uids| uids.len())), (1, Some(1)));
     port.set(assignment(Phase::Absent), None);
     assert!(
-        matches!(talk.next().await, Some(hub_message::Kind::Desired(_))),
+        matches!(session.next().await, Some(hub_message::Kind::Desired(_))),
         "not acknowledged before it is persisted"
     );
     port.persisted("u", 1);
-    assert!(matches!(talk.next().await, Some(hub_message::Kind::ObservedAck(1))));
+    assert!(matches!(session.next().await, Some(hub_message::Kind::ObservedAck(1))));
 
-    drop(talk);
+    drop(session);
     assert!(
         matches!(hub.event().await, SessionEvent::Down { cluster, .. } if cluster == "east"),
         "said once"
     );
-    assert!(hub.door.registry.is_empty());
+    assert!(hub.server.registry.is_empty());
 }
 
 #[tokio::test]
-async fn a_newer_session_supersedes_and_a_deleted_cluster_is_cut() {
+async fn newer_session_supersedes_and_deletion_closes_it() {
     let mut hub = open().await;
     let identity = hub.enrolled("east").await;
-    let mut older = Talk::open(&hub, shown(&identity)).await.unwrap();
+    let mut older = RawSession::open(&hub, shown(&identity)).await.unwrap();
     assert!(matches!(hub.event().await, SessionEvent::Up(_)));
-    let mut newer = Talk::open(&hub, shown(&identity)).await.unwrap();
+    let mut newer = RawSession::open(&hub, shown(&identity)).await.unwrap();
     assert_eq!(older.end().await, "superseded by a newer session");
     assert!(newer.session_id > older.session_id);
-    assert_eq!(hub.door.registry.len(), 1);
-    hub.door.registry.cut("east", "deleted");
+    assert_eq!(hub.server.registry.len(), 1);
+    hub.server.registry.close("east", "deleted");
     assert_eq!(newer.end().await, "deleted");
 }
 
 #[tokio::test]
-async fn another_protocol_version_is_sent_away_with_the_reason() {
+async fn unsupported_protocol_version_gets_a_reason() {
     let hub = open().await;
     let identity = hub.enrolled("east").await;
     let future = Hello { min_version: 2, max_version: 9, ..hello() };
-    let (_talk, answer) = Talk::open_with(&hub, shown(&identity), future).await.unwrap();
+    let (_talk, answer) = RawSession::open_with(&hub, shown(&identity), future).await.unwrap();
     let Some(hub_message::Kind::Goodbye(goodbye)) = answer else { panic!("{answer:?}") };
     assert_eq!(
         goodbye.reason,
@@ -114,38 +118,38 @@ async fn gaps_and_second_hellos_end_the_session() {
         ),
         (agent_message::Kind::Hello(hello()), "a second Hello"),
     ] {
-        let mut talk = Talk::open(&hub, shown(&identity)).await.unwrap();
-        talk.say(kind).await;
-        assert_eq!(talk.end().await, reason);
+        let mut session = RawSession::open(&hub, shown(&identity)).await.unwrap();
+        session.say(kind).await;
+        assert_eq!(session.end().await, reason);
     }
 }
 
 #[tokio::test]
-async fn an_agent_that_does_not_answer_pings_is_given_up() {
-    let settings = Settings {
+async fn unanswered_ping_ends_the_session() {
+    let settings = ServerSettings {
         ping_interval: Duration::from_millis(100),
         ping_timeout: MOMENT,
-        ..Settings::default()
+        ..ServerSettings::default()
     };
     let mut hub = Loopback::open(settings).await;
     let identity = hub.enrolled("east").await;
-    let _talk = Talk::open(&hub, shown(&identity)).await.unwrap();
+    let _talk = RawSession::open(&hub, shown(&identity)).await.unwrap();
     assert!(matches!(hub.event().await, SessionEvent::Up(_)));
     let SessionEvent::Down { reason, .. } = hub.event().await else { panic!("still up") };
     assert_eq!(reason, "a ping was not answered within 300ms");
 }
 
 #[tokio::test]
-async fn a_replica_that_does_not_lead_takes_no_sessions() {
+async fn replica_without_leadership_accepts_no_session() {
     let hub = open().await;
     let identity = hub.enrolled("east").await;
-    hub.door.term.send_replace(None);
-    let refused = Talk::open(&hub, shown(&identity)).await.err().unwrap();
+    hub.server.term.send_replace(None);
+    let refused = RawSession::open(&hub, shown(&identity)).await.err().unwrap();
     assert_eq!(refused.code(), Code::Unavailable);
 }
 
 #[tokio::test]
-async fn a_later_epoch_that_an_agent_remembers_is_told_to_the_election_once() {
+async fn later_epoch_of_an_agent_raises_the_election_once() {
     let hub = open().await;
     let east = hub.enrolled("east").await;
     let remembers =
@@ -158,15 +162,16 @@ async fn a_later_epoch_that_an_agent_remembers_is_told_to_the_election_once() {
         ("one that the election has been told", remembers("hub", 8), false, 9),
         ("once more", remembers("hub", 12), true, 9),
     ] {
-        let (_talk, first) = Talk::open_with(&hub, shown(&east), hello).await.unwrap();
+        let (_talk, first) = RawSession::open_with(&hub, shown(&east), hello).await.unwrap();
         let welcome = matches!(first, Some(hub_message::Kind::Welcome(_)));
-        assert_eq!((welcome, hub.door.floor.get()), (begins, floor), "{case}: {first:?}");
+        assert_eq!((welcome, hub.server.floor.get()), (begins, floor), "{case}: {first:?}");
     }
 }
 
 #[tokio::test]
-async fn a_slow_handshake_delays_nobody_and_is_given_up() {
-    let hub = Loopback::open(Settings { handshake: MOMENT, ..Settings::default() }).await;
+async fn slow_handshake_times_out_and_delays_no_other() {
+    let hub =
+        Loopback::open(ServerSettings { handshake: MOMENT, ..ServerSettings::default() }).await;
     let mut silent = TcpStream::connect(hub.address).await.unwrap();
     hub.enrolled("east").await;
     let read = soon("its end", silent.read(&mut [0])).await;
@@ -174,9 +179,11 @@ async fn a_slow_handshake_delays_nobody_and_is_given_up() {
 }
 
 #[tokio::test]
-async fn connections_without_a_certificate_end_soon() {
-    let hub = Loopback::open(Settings { unauthenticated: MOMENT, ..Settings::default() }).await;
+async fn connection_without_a_certificate_is_closed() {
+    let hub =
+        Loopback::open(ServerSettings { unauthenticated: MOMENT, ..ServerSettings::default() })
+            .await;
     let mut stream = connect(hub.address, tls(&hub, &rustls::version::TLS13, None)).await.unwrap();
-    // Whether it ends cleanly is of no interest.
+    // A clean or an abrupt end is fine.
     let _ = soon("its end", stream.read_to_end(&mut Vec::new())).await;
 }

@@ -17,7 +17,7 @@ use switchyard_controller::lease::step::{Observed, State as Election};
 use switchyard_dispatcher::{
     Dispatcher, LiveSessions, LossPolicy, ObservationCache, Uid, WorkloadFacts,
 };
-use switchyard_hub::cluster_channel::Port;
+use switchyard_hub::cluster_channel::ClusterChannel;
 use switchyard_hub::server::Registry;
 use switchyard_platform::lease::step::{Observed, State as Election};
 
@@ -95,7 +95,7 @@ pub(crate) struct Hub {
     /// The highest epoch that an agent remembers.
     floor: u64,
     /// Assignments by cluster; emptied with each term.
-    ports: BTreeMap<usize, Port>,
+    ports: BTreeMap<usize, ClusterChannel>,
     pub(crate) term: Option<Term>,
 }
 

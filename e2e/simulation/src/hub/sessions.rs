@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use switchyard_dispatcher::{DispatchEvent, Uids, capacity};
 use switchyard_hub::cluster_channel::Outgoing;
 use switchyard_hub::cluster_channel::inbound::Accepted;
-use switchyard_hub::server::Live;
+use switchyard_hub::server::LiveSession;
 use switchyard_proto::v1::{
     AgentMessage, Capacity, Goodbye, Hello, Lease, Observation, Ping, Pong, Resend, Welcome,
     agent_message, hub_message,
@@ -148,7 +148,7 @@ impl World {
                 match self.port(hub, cluster).accept(session, &observed) {
                     Some(Accepted::Take { inventory }) => {
                         let inventory =
-                            inventory.as_ref().map(switchyard_hub::cluster_channel::port::uids);
+                            inventory.as_ref().map(switchyard_hub::cluster_channel::channel::uids);
                         let observations = observed.observations;
                         self.notify_task(
                             hub,
@@ -363,8 +363,8 @@ impl World {
 }
 
 /// A session as users see it.
-fn live(session_id: u64) -> Live {
-    Live {
+fn live(session_id: u64) -> LiveSession {
+    LiveSession {
         session_id,
         since: Timestamp::UNIX_EPOCH,
         software: "switchyard-agent".to_owned(),

@@ -3,7 +3,7 @@
 
 use switchyard_dispatcher::DispatchEvent;
 use switchyard_hub::multikueue_cluster::agent_status;
-use switchyard_hub::server::Member;
+use switchyard_hub::server::KnownCluster;
 
 use crate::event::Event;
 use crate::laws::name;
@@ -57,7 +57,8 @@ impl World {
             let status = self.api.agents.get(&cluster);
             let session = status.and_then(|status| status.session_id.as_deref()?.parse().ok());
             let rank = (0, name(cluster));
-            it.registry.know(&name(cluster), Some(Member { rank, worker: None, session }));
+            it.registry
+                .update_cluster(&name(cluster), Some(KnownCluster { rank, worker: None, session }));
         }
     }
 

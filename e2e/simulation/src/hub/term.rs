@@ -8,8 +8,8 @@ use switchyard_dispatcher::{
     LiveSessions, Name, Observation, ObservationCache, Phase, Reason, State, Uid, WorkloadFacts,
     WorkloadWrite, WriteOutcome, WriteResult, is_terminal,
 };
-use switchyard_hub::cluster_channel::{Content, Port};
-use switchyard_hub::dispatcher_task::{assignment, gated};
+use switchyard_hub::cluster_channel::{ClusterChannel, Payload};
+use switchyard_hub::dispatcher_task::{assignment, with_preemption_gate};
 
 use super::{Change, Show, Status, Term};
 use crate::event::Event;
@@ -362,9 +362,9 @@ impl World {
     }
 
     /// The channel of a cluster, created on first use.
-    pub(super) fn port(&mut self, hub: usize, cluster: usize) -> &Port {
+    pub(super) fn port(&mut self, hub: usize, cluster: usize) -> &ClusterChannel {
         let start = u64::try_from(self.hub_now(hub)).unwrap_or(0) * 1000;
-        self.hubs[hub].ports.entry(cluster).or_insert_with(|| Port::new(start))
+        self.hubs[hub].ports.entry(cluster).or_insert_with(|| ClusterChannel::new(start))
     }
 
     /// `uid`: the one that clusters use.
@@ -392,12 +392,12 @@ impl World {
             assignment(uid, crate::cluster::NAMESPACE, &name, attempt, phase, priority, fence);
         let dispatcher = self.hubs[hub].term.as_ref().map(|term| &term.dispatcher);
         let gate = dispatcher.and_then(|it| it.gate(&ours, &crate::laws::name(cluster).into()));
-        let assignment = gated(assignment, gate.filter(|_| phase != Phase::Absent));
+        let assignment = with_preemption_gate(assignment, gate.filter(|_| phase != Phase::Absent));
         let port = self.port(hub, cluster);
         let content = (phase != Phase::Absent).then(|| {
-            let known = port.content(uid);
+            let known = port.payload(uid);
             known
-                .unwrap_or_else(|| Arc::new(Content::new(uid.as_bytes().to_vec(), b"job".to_vec())))
+                .unwrap_or_else(|| Arc::new(Payload::new(uid.as_bytes().to_vec(), b"job".to_vec())))
         });
         port.set(assignment, content);
     }

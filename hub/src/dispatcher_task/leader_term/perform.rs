@@ -1,4 +1,5 @@
-//! What the dispatcher wants done, done: wishes to clusters' ports, writes to the API in tasks of their own.
+//! Performs the dispatcher's decisions: sets assignments in clusters' channels, and starts API
+//! writes in tasks of their own.
 
 use std::sync::Arc;
 
@@ -13,32 +14,34 @@ use switchyard_proto::v1::{Phase, State};
 use switchyard_scheduler::{RefusedReason, WorkloadKey};
 use tokio::time::Instant;
 
-use super::TermState;
-use crate::cluster_channel::Content;
-use crate::dispatcher_task::mirror::{self, Show};
-use crate::dispatcher_task::status_mirror_queue::Work;
-use crate::dispatcher_task::writes::{EndNote, Write, finish_reason};
-use crate::dispatcher_task::{Answer, Hands, assignment, payload, replicas};
+use super::LeaderTerm;
+use crate::cluster_channel::Payload;
+use crate::dispatcher_task::job_status::{self, JobStatus};
+use crate::dispatcher_task::status_mirror_queue::MirrorWork;
+use crate::dispatcher_task::workload_writes::{EndNote, PendingWrite, finish_reason};
+use crate::dispatcher_task::{TaskResult, WriteContext, assignment, payload, replicas};
 
-impl TermState {
+impl LeaderTerm {
     pub(super) fn apply(&mut self, event: DispatchEvent) {
         let actions = self.dispatcher.apply(event, self.clock.now());
         let mut refusals = Vec::new();
         for action in actions {
-            self.act(action, &mut refusals);
+            self.perform(action, &mut refusals);
         }
-        // What could not even be sent is as good as refused by the cluster.
+        // A workload that cannot be sent counts as refused by the cluster.
         for (cluster, observation) in refusals {
             self.apply(DispatchEvent::Observed { cluster, observation });
         }
     }
 
-    fn act(&mut self, action: DispatchAction, refusals: &mut Vec<(Name, Observation)>) {
+    fn perform(&mut self, action: DispatchAction, refusals: &mut Vec<(Name, Observation)>) {
         match action {
             DispatchAction::Assign { cluster, uid, namespace, name, attempt, phase } => {
-                if let Err(why) = self.desire(&cluster, &uid, (&namespace, &name), attempt, phase) {
+                if let Err(why) =
+                    self.send_assignment(&cluster, &uid, (&namespace, &name), attempt, phase)
+                {
                     tracing::warn!(workload = %name, %namespace, %cluster, why, "cannot be sent");
-                    let reasons = vec![Reason::new(CANNOT_SEND, why)];
+                    let reasons = vec![Reason { code: CANNOT_SEND.to_owned(), message: why }];
                     let state = State::Refused;
                     let (job_status, origin, gate) = (false, None, None);
                     let observation = Observation {
@@ -56,12 +59,12 @@ impl TermState {
                 }
             }
             DispatchAction::ForgetTombstone { cluster, uid, attempt } => {
-                self.ports.of(&cluster).forget(&uid, attempt);
+                self.channels.of(&cluster).forget(&uid, attempt);
                 let ours = self.dispatcher.hub_uid(&uid);
-                self.told.forget(&cluster, &ours);
+                self.observations.forget(&cluster, &ours);
             }
             DispatchAction::AcknowledgeEnd { cluster, uid, attempt } => {
-                self.ports.of(&cluster).persisted(&uid, attempt)
+                self.channels.of(&cluster).persisted(&uid, attempt)
             }
             DispatchAction::Write { uid, write } => self.perform_write(&uid, write),
             DispatchAction::ReturnReservation { uid, message, retry_at } => {
@@ -70,11 +73,11 @@ impl TermState {
                     let reason =
                         RefusedReason::DispatchFailed { message, retry_at: Some(retry_at) };
                     self.refuse(&reservation.workload, reason);
-                    self.followers(&reservation.workload);
+                    self.update_later_replicas(&reservation.workload);
                 }
             }
             DispatchAction::Requeue { uid } => {
-                if let Some(key) = self.places.get(&uid) {
+                if let Some(key) = self.active_keys.get(&uid) {
                     self.engine.retry(WorkloadKey {
                         namespace: key.namespace.clone(),
                         name: key.name.clone(),
@@ -82,15 +85,15 @@ impl TermState {
                 }
             }
             DispatchAction::ReservationPersisted { uid } => {
-                if let Some(key) = self.places.get(&uid) {
-                    self.engine.preemption_failed(WorkloadKey {
+                if let Some(key) = self.active_keys.get(&uid) {
+                    self.engine.unpreempted(WorkloadKey {
                         namespace: key.namespace.clone(),
                         name: key.name.clone(),
                     });
                 }
             }
             DispatchAction::MirrorStatus { uid, cluster, attempt } => {
-                self.show(&cluster, &uid, attempt)
+                self.plan_status(&cluster, &uid, attempt)
             }
             DispatchAction::BreakerChanged { open } => {
                 match &open {
@@ -118,7 +121,7 @@ impl TermState {
         }
     }
 
-    /// Starts a write. A release and an end wait until the job's last status is shown.
+    /// Starts a write. A release and an end wait until the job's last status is written.
     fn perform_write(&mut self, uid: &Uid, write: Arc<WorkloadWrite>) {
         match &*write {
             WorkloadWrite::Commit { cluster, attempt, adopts: Some(theirs) } => tracing::info!(
@@ -133,7 +136,7 @@ impl TermState {
             | WorkloadWrite::Retry { .. } => {}
             WorkloadWrite::Release => {
                 if let Some(write) = self.prepare(uid, write, None) {
-                    self.slots.release(write, Instant::now());
+                    self.mirror_queue.release(write, Instant::now());
                 }
                 return;
             }
@@ -145,7 +148,7 @@ impl TermState {
         self.write(uid, write);
     }
 
-    fn desire(
+    fn send_assignment(
         &self,
         cluster: &Name,
         theirs: &Uid,
@@ -153,30 +156,33 @@ impl TermState {
         attempt: u64,
         phase: Phase,
     ) -> Result<(), String> {
-        let port = self.ports.of(cluster);
+        let channel = self.channels.of(cluster);
         let uid = &self.dispatcher.hub_uid(theirs);
         let fence = self.dispatcher.fence(uid, cluster);
         if phase == Phase::Absent {
             let tombstone = assignment(theirs, namespace, name, attempt, phase, None, None);
-            port.set(tombstone, None);
+            channel.set(tombstone, None);
             return Ok(());
         }
         let workload = self.ctx.stores.workloads.get(namespace, name);
         let workload = workload.filter(|workload| workload.metadata.uid.as_deref() == Some(uid));
         let workload = workload.ok_or("the workload is gone")?;
-        let known = port
-            .content(theirs)
-            .filter(|_| port.attempt(theirs) == Some(attempt) || !payload::may_shrink(&workload));
-        let content = known
-            .map_or_else(|| assignment::made_of(&self.ctx, &workload, self.held(&workload)), Ok);
+        let known = channel.payload(theirs).filter(|_| {
+            channel.attempt(theirs) == Some(attempt) || !payload::may_shrink(&workload)
+        });
+        let content = known.map_or_else(
+            || assignment::build_payload(&self.ctx, &workload, self.held(&workload)),
+            Ok,
+        );
         let content = content.map_err(|error| error.to_string())?;
         let priority = assignment::priority(&workload);
-        // That of the content, which was made for the workload whose copy it was.
-        let named = port.name(theirs, attempt).unwrap_or_else(|| name.to_string());
+        // An adopted copy keeps the name of the workload that it was created for.
+        let named = channel.name(theirs, attempt).unwrap_or_else(|| name.to_string());
         let assignment =
             assignment(theirs, namespace, &named, attempt, phase, Some(priority), fence);
-        let assignment = assignment::gated(assignment, self.dispatcher.gate(uid, cluster));
-        if phase == Phase::Reserve && port.attempt(theirs) != Some(attempt) {
+        let assignment =
+            assignment::with_preemption_gate(assignment, self.dispatcher.gate(uid, cluster));
+        if phase == Phase::Reserve && channel.attempt(theirs) != Some(attempt) {
             let held = self
                 .reservations
                 .get(uid)
@@ -184,86 +190,100 @@ impl TermState {
             let queue = held
                 .or(switchyard_controller::workload::admitted_by(&workload))
                 .unwrap_or_default();
-            self.hands.metrics.dispatched(queue, cluster);
+            self.writer.metrics.dispatched(queue, cluster);
         }
-        port.set(assignment, Some(content));
+        channel.set(assignment, Some(content));
         Ok(())
     }
 
-    /// Shows how the job stands there, soon, if its cluster has told. What is told of an object is told with its first
-    /// replica, of the pods of all.
-    fn show(&mut self, cluster: &Name, uid: &Uid, attempt: u64) {
+    /// Plans to show the remote job's status. The first replica's status covers the pods of all
+    /// replicas.
+    fn plan_status(&mut self, cluster: &Name, uid: &Uid, attempt: u64) {
         let Some(status) =
-            self.told.get(cluster, uid, attempt).and_then(|told| told.job_status.clone())
+            self.observations.get(cluster, uid, attempt).and_then(|told| told.job_status.clone())
         else {
             return;
         };
         let stores = &self.ctx.stores;
-        let workload = self.places.get(uid).and_then(|key| stores.workloads.by_key(key));
+        let workload = self.active_keys.get(uid).and_then(|key| stores.workloads.by_key(key));
         for follower in
-            workload.map(|workload| replicas::followers_of(stores, &workload)).unwrap_or_default()
+            workload.map(|workload| replicas::later_replicas(stores, &workload)).unwrap_or_default()
         {
             if let Some(follower) = follower.metadata.uid.as_deref() {
-                self.show_with(&Uid::from(follower), cluster, &status);
+                self.show_on_later_replica(&Uid::from(follower), cluster, &status);
             }
         }
-        self.slots.status(uid, status, Instant::now());
+        self.mirror_queue.plan_status(uid, status, Instant::now());
     }
 
-    /// Shows a later replica what was told with the first, if it is on the same cluster.
-    fn show_with(&mut self, follower: &Uid, cluster: &Name, status: &Arc<Value>) {
+    /// Shows a later replica the status of the first one, if both are on the same cluster.
+    fn show_on_later_replica(&mut self, follower: &Uid, cluster: &Name, status: &Arc<Value>) {
         if self.dispatcher.committed(follower).is_some_and(|(there, _)| there == *cluster) {
-            self.slots.status(follower, status.clone(), Instant::now());
+            self.mirror_queue.plan_status(follower, status.clone(), Instant::now());
         }
     }
 
-    /// Pods that come to a group after it was sent show what is known of them there.
-    pub(super) fn show_members(&mut self, workload: &Workload, uid: &Uid) {
+    /// Shows pods that joined a group after it was sent the status of their copies.
+    pub(super) fn show_group_members(&mut self, workload: &Workload, uid: &Uid) {
         let Some((cluster, attempt)) = self.dispatcher.committed(uid) else { return };
-        match replicas::first_of(&self.ctx.stores, workload)
+        match replicas::first_replica(&self.ctx.stores, workload)
             .and_then(|first| first.metadata.uid.clone())
         {
-            None => self.show(&cluster, uid, attempt),
-            Some(first) => self.show_as_first(uid, &cluster, &Uid::from(first.as_str())),
+            None => self.plan_status(&cluster, uid, attempt),
+            Some(first) => {
+                self.show_first_replica_status(uid, &cluster, &Uid::from(first.as_str()))
+            }
         }
     }
 
-    /// What comes to a group after it was sent goes after the others; so does another number of an object's replicas or of an
-    /// elastic job's pods, and what else its kind has follow.
-    pub(super) fn follow_job(&self, workload: &Workload, uid: &Uid) {
+    /// Sends changes of a running job after it: new pods of a group, another number of replicas or
+    /// pods, and other fields that its kind propagates.
+    pub(super) fn propagate_spec(&self, workload: &Workload, uid: &Uid) {
         let Some((cluster, _)) = self.dispatcher.committed(uid) else { return };
-        let (port, theirs) = (self.ports.of(&cluster), self.dispatcher.cluster_uid(uid));
-        let Some(known) = port.content(&theirs) else { return };
-        // That none of them is there any more is not for the cluster to know before its Workload goes.
-        let Ok(now) = assignment::made_of(&self.ctx, workload, self.held(workload)) else { return };
-        if payload::has_changed(&known.job, &now.job) && payload::is_of_its_size(workload, &now.job)
+        let (channel, theirs) = (self.channels.of(&cluster), self.dispatcher.cluster_uid(uid));
+        let Some(known) = channel.payload(&theirs) else { return };
+        // If the job has no pods left, keep the payload: the Workload's deletion follows.
+        let Ok(now) = assignment::build_payload(&self.ctx, workload, self.held(workload)) else {
+            return;
+        };
+        if payload::needs_update(&known.job, &now.job)
+            && payload::has_workload_size(workload, &now.job)
         {
-            port.exchange(&theirs, Arc::new(Content::new(known.workload.clone(), now.job.clone())));
+            channel.replace_payload(
+                &theirs,
+                Arc::new(Payload::new(known.workload.clone(), now.job.clone())),
+            );
         }
     }
 
-    fn show_as_first(&mut self, uid: &Uid, cluster: &Name, first: &Uid) {
+    fn show_first_replica_status(&mut self, uid: &Uid, cluster: &Name, first: &Uid) {
         let Some((there, attempt)) = self.dispatcher.committed(first) else { return };
-        let told = self.told.get(&there, first, attempt).and_then(|told| told.job_status.clone());
+        let told =
+            self.observations.get(&there, first, attempt).and_then(|told| told.job_status.clone());
         if let Some(status) = told.filter(|_| there == *cluster) {
-            self.show_with(uid, cluster, &status);
+            self.show_on_later_replica(uid, cluster, &status);
         }
     }
 
     fn write(&self, uid: &Uid, what: Arc<WorkloadWrite>) {
         let Some(write) = self.prepare(uid, what, None) else { return };
-        let (hands, epoch) = (self.hands.clone(), self.epoch);
+        let (writer, epoch) = (self.writer.clone(), self.epoch);
         tokio::spawn(async move {
-            let Ok(_place) = hands.writers.acquire().await else { return };
-            let written = write.perform(&hands.ctx, &hands.metrics).await;
-            // Nobody listens any more at shutdown only.
-            let _ = hands.answers.send((epoch, Answer::Written(written))).await;
+            let Ok(_permit) = writer.permits.acquire().await else { return };
+            let written = write.perform(&writer.ctx, &writer.metrics).await;
+            // The receiver is gone at shutdown only.
+            let _ = writer.results.send((epoch, TaskResult::Written(written))).await;
         });
     }
 
-    fn prepare(&self, uid: &Uid, what: Arc<WorkloadWrite>, end: Option<EndNote>) -> Option<Write> {
-        let key = self.places.get(uid)?.clone();
-        Some(Write {
+    fn prepare(
+        &self,
+        uid: &Uid,
+        what: Arc<WorkloadWrite>,
+        end: Option<EndNote>,
+    ) -> Option<PendingWrite> {
+        let key = self.active_keys.get(uid)?.clone();
+        Some(PendingWrite {
             key,
             uid: uid.clone(),
             reservation: self.reservations.get(uid).cloned(),
@@ -280,26 +300,26 @@ impl TermState {
         attempt: u64,
         success: bool,
     ) {
-        let told = self.told.get(cluster, uid, attempt);
+        let told = self.observations.get(cluster, uid, attempt);
         let reason = told.and_then(|told| told.reason.clone());
         let code = finish_reason(success, reason.as_ref().map(|reason| reason.code.as_str()));
         let message = reason.map_or_else(|| "Job finished".to_owned(), |reason| reason.message);
         let status = told.and_then(|told| told.job_status.clone());
         let end = EndNote { reason: code.to_owned(), message };
         if let Some(write) = self.prepare(uid, what, Some(end)) {
-            self.slots.finish(write, status, Instant::now());
+            self.mirror_queue.finish(write, status, Instant::now());
         }
     }
 
-    pub(super) fn start_slots(&mut self) {
+    pub(super) fn start_due_writes(&mut self) {
         self.start_trouble_writes();
-        for work in self.slots.take(Instant::now()) {
-            let (hands, epoch) = (self.hands.clone(), self.epoch);
-            let key = self.places.get(&work.uid).cloned();
+        for work in self.mirror_queue.take(Instant::now()) {
+            let (writer, epoch) = (self.writer.clone(), self.epoch);
+            let key = self.active_keys.get(&work.uid).cloned();
             tokio::spawn(async move {
-                let Ok(_place) = hands.writers.acquire().await else { return };
-                let answer = show(&hands, key, work).await;
-                let _ = hands.answers.send((epoch, answer)).await;
+                let Ok(_permit) = writer.permits.acquire().await else { return };
+                let answer = show_status(&writer, key, work).await;
+                let _ = writer.results.send((epoch, answer)).await;
             });
         }
     }
@@ -314,28 +334,28 @@ impl TermState {
     }
 }
 
-/// Shows a status, then writes the end. An end is never written before its status is shown.
-async fn show(hands: &Hands, key: Option<Key>, work: Work) -> Answer {
-    let ctx = &hands.ctx;
-    let Work { uid, show, finish } = work;
+/// Writes a status, then the end. The end is never written before its status.
+async fn show_status(writer: &WriteContext, key: Option<Key>, work: MirrorWork) -> TaskResult {
+    let ctx = &writer.ctx;
+    let MirrorWork { uid, show, finish } = work;
     let workload = key.as_ref().and_then(|key| ctx.stores.workloads.by_key(key));
     let workload = workload.filter(|workload| workload.metadata.uid.as_deref() == Some(&*uid));
     if let (Some(what), Some(workload)) = (&show, &workload)
-        && let Err(error) = mirror::show(ctx, workload, what).await
+        && let Err(error) = job_status::write_job_status(ctx, workload, what).await
     {
         tracing::warn!(workload = ?key, error = format!("{error:#}"), "job status not written");
-        // The dispatcher asks for the end again; what is shown on the way is shown later.
+        // The dispatcher asks for the end again. Other statuses are retried.
         let written = finish.map(|write| WriteResult {
             uid: write.uid,
             outcome: WriteOutcome::Failed,
             facts: None,
         });
         let unshown = if written.is_some() { None } else { show };
-        return Answer::Shown { uid, unshown, written };
+        return TaskResult::StatusShown { uid, unshown, written };
     }
     let written = match finish {
-        Some(write) => Some(write.perform(ctx, &hands.metrics).await),
+        Some(write) => Some(write.perform(ctx, &writer.metrics).await),
         None => None,
     };
-    Answer::Shown { uid, unshown: None::<Show>, written }
+    TaskResult::StatusShown { uid, unshown: None::<JobStatus>, written }
 }

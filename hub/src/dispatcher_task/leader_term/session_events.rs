@@ -1,4 +1,4 @@
-//! What clusters say in their sessions.
+//! Takes in what clusters report in their sessions.
 
 use std::sync::Arc;
 
@@ -6,34 +6,35 @@ use switchyard_api::v1beta2::Workload;
 use switchyard_dispatcher::{DispatchEvent, Name, Uid, capacity};
 use switchyard_proto::v1 as proto;
 
-use super::TermState;
+use super::LeaderTerm;
 use crate::server::SessionEvent;
 
-/// Orphans that a cluster's status shows: its schema's limit.
+/// The CRD's limit of orphans in a cluster's status.
 const ORPHANS: usize = 64;
 
-impl TermState {
-    /// A session has something to say; only the newest of each cluster counts.
+impl LeaderTerm {
+    /// Takes in a session's event. Only the newest session of each cluster counts.
     pub(in crate::dispatcher_task) fn session(&mut self, event: SessionEvent) {
         let cluster = event.cluster().to_owned();
-        self.take_in(event);
-        // Before it has told all that it has, and once it is away, what was last known stays.
+        self.session_event(event);
+        // Before the cluster's inventory, and while it is disconnected, the last known orphans
+        // stay.
         if self.dispatcher.has_reported_inventory(&cluster) {
             self.reports.set_orphans(&cluster, self.dispatcher.orphans_of(&cluster, ORPHANS));
         }
-        self.hands
+        self.writer
             .metrics
             .sessions
             .set(i64::try_from(self.live.clusters().count()).unwrap_or(i64::MAX));
-        self.start_slots();
+        self.start_due_writes();
     }
 
-    fn take_in(&mut self, event: SessionEvent) {
+    fn session_event(&mut self, event: SessionEvent) {
         match event {
             SessionEvent::Up(info) => {
                 let events = self.live.open(&info.cluster.as_str().into(), info.live.session_id);
                 if !events.is_empty() {
-                    self.reports.bell.notify_one();
+                    self.reports.changed.notify_one();
                     if let Some(uid) = &info.live.worker {
                         let name = info.cluster.as_str().into();
                         self.apply(DispatchEvent::ClusterIdentified {
@@ -52,8 +53,8 @@ impl TermState {
                     let exists = self.ctx.stores.multi_kueue_clusters.get("", &cluster).is_some();
                     self.reports.left(&cluster, exists);
                     self.apply(event);
-                    self.told.prune_cluster(&self.dispatcher, &name);
-                    self.fell_quiet(&name);
+                    self.observations.prune_cluster(&self.dispatcher, &name);
+                    self.mark_silent(&name);
                 }
             }
             SessionEvent::Observed {
@@ -72,8 +73,8 @@ impl TermState {
                 }
                 if let Some(uids) = inventory {
                     self.apply(DispatchEvent::InventoryComplete { cluster: name.clone(), uids });
-                    self.told.prune_cluster(&self.dispatcher, &name);
-                    self.was_heard(&name);
+                    self.observations.prune_cluster(&self.dispatcher, &name);
+                    self.mark_contact(&name);
                 }
             }
             SessionEvent::Able { cluster, session_id, able } => {
@@ -86,9 +87,9 @@ impl TermState {
                     let name = Name::from(cluster.as_str());
                     self.apply(DispatchEvent::AgentReadiness { name: name.clone(), ready: able });
                     if able {
-                        self.was_heard(&name);
+                        self.mark_contact(&name);
                     } else {
-                        self.fell_quiet(&name);
+                        self.mark_silent(&name);
                     }
                 }
             }
@@ -112,30 +113,30 @@ impl TermState {
             self.learn(observation, &uid);
         }
         let known = self.dispatcher.knows(&uid);
-        let observation = self.told.record(&self.dispatcher, cluster, observation);
-        if self.told.take_unreadable_status()
+        let observation = self.observations.record(&self.dispatcher, cluster, observation);
+        if self.observations.take_unreadable_status()
             && let Some(left_out) = self.may_log(cluster)
         {
             tracing::warn!(%cluster, left_out, "an agent sent a job status that is no JSON object, ignored");
         }
         self.apply(DispatchEvent::Observed { cluster: cluster.clone(), observation });
         if !known {
-            self.told.prune(&self.dispatcher, cluster, &uid);
+            self.observations.prune(&self.dispatcher, cluster, &uid);
         }
         self.review_trouble(&uid);
     }
 
-    /// A cluster speaks of a workload that the dispatcher has nothing to do with: is it one of ours?
+    /// Looks for the Workload of an observation that the dispatcher does not know.
     fn learn(&mut self, observation: &proto::Observation, uid: &Uid) {
         let stores = &self.ctx.stores.workloads;
         let is_it = |workload: &Arc<Workload>| workload.metadata.uid.as_deref() == Some(uid);
         let named = stores.get(&observation.namespace, &observation.name).filter(is_it);
-        // Its cluster may give it any name, or none.
-        let found =
-            named.or_else(|| self.living.get(uid).and_then(|key| stores.by_key(key)).filter(is_it));
+        // The cluster may report any name, or none.
+        let found = named
+            .or_else(|| self.all_keys.get(uid).and_then(|key| stores.by_key(key)).filter(is_it));
         if let Some(workload) = found {
             let facts = self.facts(&workload);
-            self.place(&facts);
+            self.remember_key(&facts);
             self.dispatcher.track(facts);
         }
     }

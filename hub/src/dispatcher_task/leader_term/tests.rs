@@ -1,4 +1,4 @@
-//! What a term that begins makes of what is in the API.
+//! How a new term takes in the objects of the API.
 
 use std::convert::Infallible;
 
@@ -17,11 +17,11 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::*;
 use crate::cluster_channel::Outgoing;
-use crate::cluster_channel::outbox::Limits;
+use crate::cluster_channel::outbox::MessageLimits;
 use crate::metrics::HubMetrics;
 use crate::server::Registry;
 
-/// A hub whose API server answers nothing.
+/// A hub whose API server never answers.
 fn context() -> Arc<Context> {
     let silent = tower::service_fn(|_: Request<Body>| {
         std::future::pending::<Result<Response<Body>, Infallible>>()
@@ -44,39 +44,42 @@ fn context() -> Arc<Context> {
     })
 }
 
-/// A term that begins with what the stores have, and cluster `east` in it.
-fn begin(ctx: &Arc<Context>) -> TermState {
+/// Starts a term with the stores' objects and with cluster `east`.
+fn begin(ctx: &Arc<Context>) -> LeaderTerm {
     let metrics = HubMetrics::register(&ctx.metrics);
-    let (answers, _) = mpsc::channel(1);
-    let hands = Hands {
+    let (results, _) = mpsc::channel(1);
+    let writer = WriteContext {
         ctx: ctx.clone(),
-        writers: Arc::new(Semaphore::new(0)),
-        answers,
+        permits: Arc::new(Semaphore::new(0)),
+        results,
         metrics: metrics.clone(),
     };
-    let parts = Parts {
+    let parts = TaskInputs {
         ctx: ctx.clone(),
         engine: EngineHandle::disconnected(),
         inbox: Arc::default(),
-        ports: Arc::default(),
+        channels: Arc::default(),
         registry: Arc::new(Registry::default()),
         term: watch::channel(None).0,
         reports: Arc::default(),
         settings: DispatcherSettings::default(),
         metrics,
     };
-    let mut state = TermState::begin(&parts, hands, 1, Clock::new(ctx.clock.now()));
-    state.apply(Event::Cluster { name: "east".into(), rules: ClusterConfig::default() });
-    state.apply(Event::ClusterUp { name: "east".into() });
+    let mut state = LeaderTerm::begin(&parts, writer, 1, TermClock::new(ctx.clock.now()));
+    state.apply(DispatchEvent::ClusterConfigured {
+        name: "east".into(),
+        config: ClusterConfig::default(),
+    });
+    state.apply(DispatchEvent::SessionOpened { name: "east".into() });
     state
 }
 
-/// What cluster `east` is told.
-fn told(state: &TermState) -> Vec<(String, Phase)> {
-    let port = state.ports.of("east");
-    port.open(1, None);
+/// The assignments that cluster `east` receives.
+fn told(state: &LeaderTerm) -> Vec<(String, Phase)> {
+    let channel = state.channels.of("east");
+    channel.open(1, None);
     let mut told = Vec::new();
-    while let Some(out) = port.next(1, Limits::default()) {
+    while let Some(out) = channel.next(1, MessageLimits::default()) {
         let Outgoing::Desired(desired) = out else { continue };
         told.extend(desired.assignments.iter().map(|it| (it.workload_uid.clone(), it.phase())));
     }
@@ -87,13 +90,13 @@ fn condition(kind: &str, reason: &str) -> Value {
     json!({"type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
 }
 
-/// Which says nothing of their order.
+/// A uid whose order says nothing.
 fn uid(index: usize) -> String {
     format!("u{}", 9 - index)
 }
 
-/// The workloads of an elastic job that has grown, in the order in which it did; each has one of these names.
-/// They have the copy of the first on `east`, one after the other.
+/// The Workloads of an elastic job that grew, in order, named by `named`. They hold the copy of the
+/// first on `east`, one after the other.
 fn chain(named: &[usize], last_is_over: bool) -> Vec<Workload> {
     let name = |index: usize| format!("job-j-{}", named[index]);
     let link = |index: usize| -> Workload {
@@ -157,7 +160,7 @@ fn job() -> Object {
 #[case::and_ended(4, true, false)]
 #[case::and_those_before_are_gone(4, false, true)]
 #[tokio::test]
-async fn the_copy_of_a_job_that_has_grown_is_the_last_ones_whatever_their_names(
+async fn grown_job_copy_belongs_to_its_last_workload(
     #[case] links: usize,
     #[case] last_is_over: bool,
     #[case] only_neighbours: bool,
@@ -166,7 +169,7 @@ async fn the_copy_of_a_job_that_has_grown_is_the_last_ones_whatever_their_names(
     for named in permutations(links) {
         let ctx = context();
         ctx.stores.job("batch", "Job").unwrap().store.insert(job());
-        // Of a chain with a gap the end is not to be found by its links.
+        // Links alone do not lead to the end of a chain with a gap.
         let is_there = |index: usize| !only_neighbours || index + 2 != links;
         for (index, workload) in chain(&named, last_is_over).into_iter().enumerate() {
             if is_there(index) {

@@ -1,4 +1,4 @@
-//! The trouble of workloads on their clusters: when the hub reviews it, and when it writes the condition.
+//! Workloads' trouble on their clusters: when the hub reviews it, and when it writes the condition.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,35 +6,36 @@ use std::time::Duration;
 use jiff::Timestamp;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::workload as state;
+use switchyard_dispatcher::{Contact, Name, Uid, UnixMillis};
 use tokio::time::Instant;
 
-use super::TermState;
+use super::LeaderTerm;
 use crate::api_objects::lost_since;
-use crate::dispatch::{Contact, Name, Time, Uid};
-use crate::dispatcher_task::Answer;
+use crate::dispatcher_task::TaskResult;
 use crate::dispatcher_task::troubles::{
-    Connection, TroubleWrite, Urgency, Word, Wrote, recorded, word,
+    Connection, TroubleDescription, TroubleOutcome, TroubleWrite, Urgency, describe,
+    recorded_trouble,
 };
 
-/// A cluster that is away for less is not said to be: each of its jobs costs a write.
+/// A shorter silence of a cluster is not reported: it would cost a write for each of its jobs.
 const SILENT: Duration = Duration::from_secs(30);
-/// The same of one whose MultiKueueCluster is deleted: its jobs may go on under another name.
+/// The same after a MultiKueueCluster's deletion: its jobs may go on under another name.
 const REMOVED: Duration = Duration::from_secs(5);
 
-/// A workload that was sent and goes on.
+/// An unfinished workload on a cluster.
 struct Sent {
     workload: Arc<Workload>,
-    /// Its cluster, and its attempt there.
+    /// Its cluster and attempt.
     to: (Name, u64),
-    /// Its trouble there.
-    word: Option<Word>,
+    /// None: all is well.
+    description: Option<TroubleDescription>,
 }
 
-impl TermState {
-    /// Plans to write what is wrong with a workload on its cluster, if that is news.
+impl LeaderTerm {
+    /// Plans a write of the condition if the workload's trouble changed.
     pub(super) fn review_trouble(&mut self, uid: &Uid) {
-        let Some(Sent { workload, word: now, .. }) = self.trouble_of(uid) else { return };
-        let urgency = match (recorded(&workload), &now) {
+        let Some(Sent { workload, description: now, .. }) = self.trouble_of(uid) else { return };
+        let urgency = match (recorded_trouble(&workload), &now) {
             (None, None) => return,
             (Some((reason, message)), Some(now)) if reason == now.reason => {
                 if message == now.message {
@@ -47,10 +48,10 @@ impl TermState {
         self.troubles.plan(uid, urgency, Instant::now());
     }
 
-    /// A workload that was sent, and what is wrong there; none while that cannot be said.
+    /// A dispatched workload and its trouble. None while the trouble is not known.
     fn trouble_of(&self, uid: &Uid) -> Option<Sent> {
         let (cluster, attempt) = self.dispatcher.committed(uid)?;
-        let workload = self.ctx.stores.workloads.by_key(self.places.get(uid)?)?;
+        let workload = self.ctx.stores.workloads.by_key(self.active_keys.get(uid)?)?;
         if workload.metadata.uid.as_deref() != Some(uid)
             || state::is_finished(&workload)
             || state::is_evicted(&workload)
@@ -58,22 +59,24 @@ impl TermState {
             return None;
         }
         let connection = self.connection(&cluster, uid)?;
-        let told = self.told.of(&cluster, uid, attempt);
-        // A hub that has just begun does not know yet what was told before.
-        if told.is_none() && connection == Connection::Heard && !self.dispatcher.has_told(&cluster)
+        let told = self.observations.get(&cluster, uid, attempt);
+        // A new leader does not know yet what the cluster reported before.
+        if told.is_none()
+            && connection == Connection::Heard
+            && !self.dispatcher.has_reported_inventory(&cluster)
         {
             return None;
         }
         let troubles = told.map(|told| told.troubles.as_slice()).unwrap_or_default();
-        let word = word(&cluster, &connection, troubles);
-        Some(Sent { workload, to: (cluster, attempt), word })
+        let description = describe(&cluster, &connection, troubles);
+        Some(Sent { workload, to: (cluster, attempt), description })
     }
 
-    /// How the hub stands with a cluster; none while it is too early to say.
+    /// The hub's contact with a cluster. None while it is too early to report silence.
     fn connection(&self, cluster: &Name, uid: &Uid) -> Option<Connection> {
-        let wall = |at: Time| Timestamp::from_millisecond(at - at.rem_euclid(1000)).ok();
+        let wall = |at: UnixMillis| Timestamp::from_millisecond(at - at.rem_euclid(1000)).ok();
         Some(match self.dispatcher.contact(cluster, uid) {
-            Contact::Heard => Connection::Heard,
+            Contact::Live => Connection::Heard,
             Contact::Removed { given_up } if self.is_quiet_for(cluster, REMOVED) => {
                 Connection::Removed { given_up: given_up.and_then(wall) }
             }
@@ -91,21 +94,21 @@ impl TermState {
     }
 
     fn is_quiet_for(&self, cluster: &Name, time: Duration) -> bool {
-        self.quiet.get(cluster).is_some_and(|since| since.elapsed() >= time)
+        self.silent_since.get(cluster).is_some_and(|since| since.elapsed() >= time)
     }
 
-    /// A cluster is silent from now on, or was removed.
-    pub(super) fn fell_quiet(&mut self, cluster: &Name) {
+    /// A cluster became silent or was removed.
+    pub(super) fn mark_silent(&mut self, cluster: &Name) {
         let now = Instant::now();
-        self.quiet.entry(cluster.clone()).or_insert(now);
+        self.silent_since.entry(cluster.clone()).or_insert(now);
         for time in [REMOVED, SILENT] {
             self.reviews.insert((now + time, cluster.clone()));
         }
     }
 
-    /// A cluster has told all that it has.
-    pub(super) fn was_heard(&mut self, cluster: &Name) {
-        if self.quiet.remove(cluster).is_some() {
+    /// A cluster has sent its inventory.
+    pub(super) fn mark_contact(&mut self, cluster: &Name) {
+        if self.silent_since.remove(cluster).is_some() {
             self.review_cluster(cluster);
         }
     }
@@ -122,13 +125,13 @@ impl TermState {
         }
     }
 
-    /// When something of this is due.
+    /// When the next review or write is due.
     pub(super) fn next_trouble(&self) -> Option<Instant> {
         let review = self.reviews.first().map(|(at, _)| *at);
         [self.troubles.next(), review].into_iter().flatten().min()
     }
 
-    /// Reviews the workloads of quiet clusters, and begins the writes that are due.
+    /// Reviews the workloads of silent clusters, and starts the writes that are due.
     pub(super) fn start_trouble_writes(&mut self) {
         let now = Instant::now();
         while let Some((at, cluster)) = self.reviews.first().cloned().filter(|(at, _)| *at <= now) {
@@ -136,31 +139,37 @@ impl TermState {
             self.review_cluster(&cluster);
         }
         while let Some(uid) = self.troubles.take(now) {
-            let known = self.trouble_of(&uid).zip(self.places.get(&uid).cloned());
-            let Some((Sent { to: sent, word, .. }, key)) = known else {
-                self.troubles.done(&uid, Wrote::Nothing, now);
+            let known = self.trouble_of(&uid).zip(self.active_keys.get(&uid).cloned());
+            let Some((Sent { to: sent, description, .. }, key)) = known else {
+                self.troubles.done(&uid, TroubleOutcome::Nothing, now);
                 continue;
             };
-            let (hands, epoch) = (self.hands.clone(), self.epoch);
+            let (writer, epoch) = (self.writer.clone(), self.epoch);
             tokio::spawn(async move {
-                let write = TroubleWrite { key, uid, sent, word };
-                let wrote = write.perform(&hands.ctx).await;
-                let _ =
-                    hands.answers.send((epoch, Answer::Troubled { uid: write.uid, wrote })).await;
+                let write = TroubleWrite { key, uid, sent, description };
+                let wrote = write.perform(&writer.ctx).await;
+                let _ = writer
+                    .results
+                    .send((epoch, TaskResult::TroubleWritten { uid: write.uid, wrote }))
+                    .await;
             });
         }
     }
 
-    /// A write of a condition has ended.
-    pub(super) fn wrote_trouble(&mut self, uid: &Uid, wrote: Wrote) {
+    /// A write of the condition has ended.
+    pub(super) fn wrote_trouble(&mut self, uid: &Uid, wrote: TroubleOutcome) {
         self.troubles.done(uid, wrote, Instant::now());
         self.review_trouble(uid);
     }
 
-    /// Counts the trouble that the API shows of a workload.
+    /// Counts the trouble that the API shows.
     pub(super) fn count_trouble(&mut self, workload: &Workload, uid: &Uid) {
         let cluster = workload.status.as_ref().and_then(|status| status.cluster_name.as_deref());
-        let shown = recorded(workload).filter(|_| !state::is_finished(workload)).zip(cluster);
-        self.hands.metrics.troubles.set(uid, shown.map(|((reason, _), cluster)| (cluster, reason)));
+        let shown =
+            recorded_trouble(workload).filter(|_| !state::is_finished(workload)).zip(cluster);
+        self.writer
+            .metrics
+            .troubles
+            .set(uid, shown.map(|((reason, _), cluster)| (cluster, reason)));
     }
 }

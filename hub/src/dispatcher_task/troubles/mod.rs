@@ -1,9 +1,9 @@
-//! The trouble of a workload on its worker cluster, shown as one condition.
+//! Shows a workload's trouble on its worker cluster as the condition `WorkerTrouble`.
 //!
-//! Per workload one write at a time. What is new is written at once, and what changes soon after waits: a trouble that
-//! comes and goes, or whose words change, costs a write now and then. A workload without trouble costs none.
+//! One write at a time for each workload. A new trouble is written at once; changes soon after
+//! wait, so that a flapping trouble costs few writes. A workload without trouble costs none.
 
-mod word;
+mod description;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,24 +12,24 @@ use std::time::Duration;
 use switchyard_dispatcher::Uid;
 use tokio::time::Instant;
 
-pub(super) use word::{Connection, Word, word};
-pub(super) use write::{TroubleWrite, recorded, settle};
+pub(super) use description::{Connection, TroubleDescription, describe};
+pub(super) use write::{TroubleWrite, recorded_trouble, resolve_trouble};
 
-/// Between two writes of one workload with different reasons.
+/// Least time between two writes with different reasons.
 const REASON: Duration = Duration::from_secs(5);
-/// Between two whose words alone differ.
+/// Least time between two writes that differ in the message only.
 const WORDS: Duration = Duration::from_secs(60);
-/// After a write that failed.
+/// Pause after a failed write.
 const RETRY: Duration = Duration::from_secs(5);
-/// Writes in flight: what tells of the work must not hold it up.
+/// Concurrent writes. Few, so that they do not delay the writes that move jobs.
 const WRITES: usize = 8;
 
 /// How urgent a change of the condition is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Urgency {
-    /// Another reason, or none any more.
+    /// The reason changed, or the trouble is over.
     Reason,
-    /// Other words.
+    /// Only the message changed.
     Words,
 }
 
@@ -37,23 +37,23 @@ pub(super) enum Urgency {
 struct Slot {
     due: Option<Instant>,
     is_busy: bool,
-    /// The workload went while its write was under way.
+    /// The workload was deleted during its write.
     is_gone: bool,
     written: Option<Instant>,
 }
 
-/// When each workload's condition is to be written. Pure.
+/// Schedules the writes of the condition. Pure.
 #[derive(Debug, Default)]
 pub(super) struct TroubleQueue {
-    slots: BTreeMap<Uid, Slot>,
+    mirror_queue: BTreeMap<Uid, Slot>,
     due: BTreeSet<(Instant, Uid)>,
     busy: usize,
 }
 
 impl TroubleQueue {
-    /// The condition of a workload is to change.
+    /// Plans a write.
     pub(super) fn plan(&mut self, uid: &Uid, urgency: Urgency, now: Instant) {
-        let slot = self.slots.entry(uid.clone()).or_default();
+        let slot = self.mirror_queue.entry(uid.clone()).or_default();
         slot.is_gone = false;
         let pause = match urgency {
             Urgency::Reason => REASON,
@@ -64,7 +64,9 @@ impl TroubleQueue {
     }
 
     fn at(&mut self, uid: &Uid, at: Instant) {
-        let Some(slot) = self.slots.get_mut(uid).filter(|slot| !slot.is_busy) else { return };
+        let Some(slot) = self.mirror_queue.get_mut(uid).filter(|slot| !slot.is_busy) else {
+            return;
+        };
         if slot.due.is_some_and(|due| due <= at) {
             return;
         }
@@ -74,65 +76,63 @@ impl TroubleQueue {
         self.due.insert((at, uid.clone()));
     }
 
-    /// When the next is due, if there is room for its write.
+    /// When the next write is due, if one more may start.
     pub(super) fn next(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at).filter(|_| self.busy < WRITES)
     }
 
-    /// The next that is due. It is busy until [`Self::done`].
+    /// The next workload whose write is due. It stays busy until [`Self::done`].
     pub(super) fn take(&mut self, now: Instant) -> Option<Uid> {
         let (at, uid) =
             self.due.first().cloned().filter(|(at, _)| *at <= now && self.busy < WRITES)?;
         self.due.remove(&(at, uid.clone()));
-        let slot = self.slots.get_mut(&uid)?;
+        let slot = self.mirror_queue.get_mut(&uid)?;
         (slot.due, slot.is_busy) = (None, true);
         self.busy += 1;
         Some(uid)
     }
 
     /// A write has ended, or was not needed.
-    pub(super) fn done(&mut self, uid: &Uid, outcome: Wrote, now: Instant) {
-        let Some(slot) = self.slots.get_mut(uid).filter(|slot| slot.is_busy) else { return };
+    pub(super) fn done(&mut self, uid: &Uid, outcome: TroubleOutcome, now: Instant) {
+        let Some(slot) = self.mirror_queue.get_mut(uid).filter(|slot| slot.is_busy) else { return };
         slot.is_busy = false;
         self.busy -= 1;
         if slot.is_gone {
-            self.slots.remove(uid);
+            self.mirror_queue.remove(uid);
             return;
         }
         match outcome {
-            Wrote::Nothing if slot.written.is_none() => {
-                self.slots.remove(uid);
+            TroubleOutcome::Nothing if slot.written.is_none() => {
+                self.mirror_queue.remove(uid);
             }
-            Wrote::Nothing => {}
-            Wrote::Written => slot.written = Some(now),
-            Wrote::Failed => self.at(uid, now + RETRY),
+            TroubleOutcome::Nothing => {}
+            TroubleOutcome::Written => slot.written = Some(now),
+            TroubleOutcome::Failed => self.at(uid, now + RETRY),
         }
     }
 
-    /// A workload is gone.
+    /// Forgets a deleted workload.
     pub(super) fn forget(&mut self, uid: &Uid) {
-        let busy = self.slots.get(uid).is_some_and(|slot| slot.is_busy);
-        if let Some(slot) = self.slots.get_mut(uid) {
+        let busy = self.mirror_queue.get(uid).is_some_and(|slot| slot.is_busy);
+        if let Some(slot) = self.mirror_queue.get_mut(uid) {
             if let Some(due) = slot.due.take() {
                 self.due.remove(&(due, uid.clone()));
             }
             slot.is_gone = true;
         }
-        // The write that is under way says when it has ended.
+        // The write under way removes the entry when it ends.
         if !busy {
-            self.slots.remove(uid);
+            self.mirror_queue.remove(uid);
         }
     }
 }
 
 /// How a write ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wrote {
-    /// The condition is in the API.
+pub(super) enum TroubleOutcome {
     Written,
-    /// There was nothing to write.
     Nothing,
-    /// The write failed, and is tried again.
+    /// The write is retried.
     Failed,
 }
 
@@ -141,13 +141,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_word_is_written_at_once_and_later_ones_wait() {
+    fn first_trouble_is_written_at_once_and_changes_wait() {
         let (mut queue, now, uid) = (TroubleQueue::default(), Instant::now(), Uid::from("u"));
         queue.plan(&uid, Urgency::Words, now);
         assert_eq!((queue.next(), queue.take(now)), (Some(now), Some(uid.clone())));
         queue.plan(&uid, Urgency::Reason, now);
         assert_eq!(queue.take(now), None, "one at a time");
-        queue.done(&uid, Wrote::Written, now);
+        queue.done(&uid, TroubleOutcome::Written, now);
         queue.plan(&uid, Urgency::Words, now);
         assert_eq!(queue.next(), Some(now + WORDS));
         queue.plan(&uid, Urgency::Reason, now);
@@ -156,19 +156,19 @@ mod tests {
     }
 
     #[test]
-    fn failed_write_is_tried_again_and_a_needless_one_forgotten() {
+    fn failed_write_is_retried_and_needless_one_dropped() {
         let (mut queue, now, uid) = (TroubleQueue::default(), Instant::now(), Uid::from("u"));
         queue.plan(&uid, Urgency::Reason, now);
         queue.take(now);
-        queue.done(&uid, Wrote::Failed, now);
+        queue.done(&uid, TroubleOutcome::Failed, now);
         assert_eq!(queue.next(), Some(now + RETRY));
         queue.take(now + RETRY);
-        queue.done(&uid, Wrote::Nothing, now + RETRY);
-        assert!(queue.slots.is_empty() && queue.due.is_empty() && queue.busy == 0);
+        queue.done(&uid, TroubleOutcome::Nothing, now + RETRY);
+        assert!(queue.mirror_queue.is_empty() && queue.due.is_empty() && queue.busy == 0);
     }
 
     #[test]
-    fn writes_in_flight_are_bounded_also_where_workloads_go() {
+    fn concurrent_writes_stay_bounded_when_workloads_go() {
         let (mut queue, now) = (TroubleQueue::default(), Instant::now());
         let uid = |index: usize| Uid::from(format!("u{index:02}").as_str());
         (0..20).for_each(|index| queue.plan(&uid(index), Urgency::Reason, now));
@@ -177,7 +177,7 @@ mod tests {
         queue.forget(&taken[0]);
         queue.forget(&uid(19));
         assert_eq!(queue.next(), None);
-        queue.done(&taken[0], Wrote::Written, now);
+        queue.done(&taken[0], TroubleOutcome::Written, now);
         assert_eq!((queue.busy, queue.due.len()), (WRITES - 1, 11));
     }
 }

@@ -1,4 +1,4 @@
-//! The write of the condition.
+//! Writes the condition `WorkerTrouble`.
 
 use kube::Api;
 use kube::api::ObjectMeta;
@@ -9,13 +9,13 @@ use switchyard_controller::Context;
 use switchyard_controller::events::EventType;
 use switchyard_controller::store::Key;
 use switchyard_controller::workload::{self as state, Edit, WriteError, patch_status};
-use switchyard_dispatcher::{Name, Uid};
+use switchyard_dispatcher::{Name, Uid, WriteRetries};
 
-use super::{Word, Wrote};
-use crate::dispatcher_task::facts::attempt;
-use crate::dispatcher_task::writes::owners;
+use super::{TroubleDescription, TroubleOutcome};
+use crate::dispatcher_task::workload_view::attempt;
+use crate::dispatcher_task::workload_writes::owners;
 
-/// Tries after a conflict with another writer.
+/// Attempts after conflicts with other writers.
 const CONFLICTS: u32 = 5;
 
 /// One write of one workload's condition.
@@ -23,36 +23,38 @@ const CONFLICTS: u32 = 5;
 pub(in crate::dispatcher_task) struct TroubleWrite {
     pub(in crate::dispatcher_task) key: Key,
     pub(in crate::dispatcher_task) uid: Uid,
-    /// Where it was sent, and with which attempt.
+    /// The cluster and the attempt that the trouble belongs to.
     pub(in crate::dispatcher_task) sent: (Name, u64),
-    pub(in crate::dispatcher_task) word: Option<Word>,
+    pub(in crate::dispatcher_task) description: Option<TroubleDescription>,
 }
 
-/// The reason and message of the condition, if it holds.
-pub(in crate::dispatcher_task) fn recorded(workload: &Workload) -> Option<(&str, &str)> {
+/// Reason and message of the condition, if it is True.
+pub(in crate::dispatcher_task) fn recorded_trouble(workload: &Workload) -> Option<(&str, &str)> {
     let condition = state::condition(workload, WORKER_TROUBLE).filter(|it| it.status == TRUE)?;
     Some((&condition.reason, &condition.message))
 }
 
-/// An attempt is over, and so is its trouble.
-pub(in crate::dispatcher_task) fn settle(edit: &mut Edit) {
+/// Resolves the condition at the end of an attempt.
+pub(in crate::dispatcher_task) fn resolve_trouble(edit: &mut Edit) {
     if is_true(&edit.status.conditions, WORKER_TROUBLE) {
         edit.set(WORKER_TROUBLE, false, reasons::RESOLVED, "the attempt is over");
     }
 }
 
 impl TroubleWrite {
-    pub(in crate::dispatcher_task) async fn perform(&self, ctx: &Context) -> Wrote {
+    pub(in crate::dispatcher_task) async fn perform(&self, ctx: &Context) -> TroubleOutcome {
         for _ in 0..CONFLICTS {
             let Some(workload) =
                 ctx.stores.workloads.by_key(&self.key).filter(|it| self.concerns(it))
             else {
-                return Wrote::Nothing;
+                return TroubleOutcome::Nothing;
             };
             let mut edit = ctx.edit(&workload);
-            match &self.word {
-                Some(word) => edit.set(WORKER_TROUBLE, true, word.reason, word.message.clone()),
-                None if recorded(&workload).is_none() => return Wrote::Nothing,
+            match &self.description {
+                Some(description) => {
+                    edit.set(WORKER_TROUBLE, true, description.reason, description.message.clone())
+                }
+                None if recorded_trouble(&workload).is_none() => return TroubleOutcome::Nothing,
                 None => edit.set(
                     WORKER_TROUBLE,
                     false,
@@ -63,20 +65,22 @@ impl TroubleWrite {
             match patch_status(ctx, &workload, &edit.status, "worker_trouble").await {
                 Ok(Some(after)) => {
                     self.announce(ctx, &after);
-                    return Wrote::Written;
+                    return TroubleOutcome::Written;
                 }
-                Ok(None) | Err(WriteError::Gone | WriteError::NotLeading) => return Wrote::Nothing,
+                Ok(None) | Err(WriteError::Gone | WriteError::NotLeading) => {
+                    return TroubleOutcome::Nothing;
+                }
                 Err(WriteError::Conflict) if self.refresh(ctx).await => {}
                 Err(error) => {
                     tracing::warn!(workload = %self.key, %error, "the trouble of a workload was not written");
-                    return Wrote::Failed;
+                    return TroubleOutcome::Failed;
                 }
             }
         }
-        Wrote::Failed
+        TroubleOutcome::Failed
     }
 
-    /// Whether it is still what it was sent as.
+    /// Whether the workload still runs that attempt on that cluster.
     fn concerns(&self, workload: &Workload) -> bool {
         let cluster = workload.status.as_ref().and_then(|status| status.cluster_name.as_deref());
         let ObjectMeta { uid, deletion_timestamp, .. } = &workload.metadata;
@@ -88,15 +92,10 @@ impl TroubleWrite {
             && attempt(workload) == self.sent.1
     }
 
-    /// Reads the object again. Whether the read succeeded.
+    /// Reads the object again. Returns whether that succeeded.
     async fn refresh(&self, ctx: &Context) -> bool {
         let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &self.key.namespace);
-        match tokio::time::timeout(
-            switchyard_dispatcher::WriteRetries::CALL_TIMEOUT,
-            api.get_opt(&self.key.name),
-        )
-        .await
-        {
+        match tokio::time::timeout(WriteRetries::CALL_TIMEOUT, api.get_opt(&self.key.name)).await {
             Ok(Ok(Some(fresh))) => {
                 ctx.stores.workloads.observe(fresh);
                 true
@@ -105,13 +104,13 @@ impl TroubleWrite {
         }
     }
 
-    /// An event on the job; equal ones are a series.
+    /// Publishes an event on the job. Equal events form a series.
     fn announce(&self, ctx: &Context, workload: &Workload) {
-        let (kind, reason, note) = match &self.word {
-            Some(word) => (
+        let (kind, reason, note) = match &self.description {
+            Some(description) => (
                 EventType::Warning,
                 events::WORKER_TROUBLE,
-                format!("{}: {}", word.reason, without_facts(&word.message)),
+                format!("{}: {}", description.reason, without_facts(&description.message)),
             ),
             None => {
                 let note = format!("nothing is wrong any more on \"{}\"", self.sent.0);
@@ -124,7 +123,7 @@ impl TroubleWrite {
     }
 }
 
-/// Without counts and times in brackets, which would begin a series each time.
+/// Removes counts and times in parentheses: each would start a new series.
 fn without_facts(message: &str) -> String {
     let mut rest = message;
     let mut out = String::new();
@@ -145,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn series_of_events_is_the_same_whatever_the_count() {
+    fn event_note_omits_counts_and_times() {
         for (message, series) in [
             ("on \"w\": A (count 3, since x): m; B (since y): n (o)", "on \"w\": A: m; B: n (o)"),
             ("nothing was heard", "nothing was heard"),

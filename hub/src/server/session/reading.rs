@@ -1,4 +1,5 @@
-//! The reading half: what an agent says, checked, coalesced, and told to the dispatcher's task.
+//! The reading half of a session: messages are checked, coalesced, and sent to the dispatcher's
+//! task.
 
 use futures::{Stream, StreamExt as _};
 use switchyard_platform::log_limit::LogLimit;
@@ -6,38 +7,39 @@ use switchyard_proto::v1::{AgentMessage, Observation, Observed, agent_message};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::super::newest::Newest;
 use super::super::observation_check;
-use super::super::session_limits::{self, AT_ONCE, Pace, Share, Turns};
-use super::{Control, SessionEvent, Sessions};
-use crate::cluster_channel::Port;
+use super::super::pending_reports::PendingReports;
+use super::super::session_limits::{self, BATCH, ChangeLimiter, MessagePacer, SessionBudget};
+use super::{PingSignal, SessionEvent, Sessions};
+use crate::cluster_channel::ClusterChannel;
 use crate::cluster_channel::inbound::Accepted;
 use crate::limits::MAX_WORKLOADS;
 
 impl Sessions {
-    /// Reads until the session ends. Waits for the dispatcher's task, and, to answer a ping, for the writing half, which
-    /// has a deadline.
+    /// Reads until the session ends. It may wait for the dispatcher's task and, to answer a ping,
+    /// for the writing half, which has a deadline.
     pub(super) async fn read(
         &self,
         cluster: &str,
-        port: &Port,
+        channel: &ClusterChannel,
         session_id: u64,
         inbound: &mut (impl Stream<Item = Result<AgentMessage, String>> + Unpin),
-        control: mpsc::Sender<Control>,
+        signals: mpsc::Sender<PingSignal>,
     ) -> String {
-        let (share, mut pace, mut turns) = (Share::new(), Pace::new(), Turns::default());
-        let (mut newest, log) = (Newest::new(), LogLimit::default());
+        let (budget, mut pacer, mut changes) =
+            (SessionBudget::new(), MessagePacer::new(), ChangeLimiter::default());
+        let (mut pending, log) = (PendingReports::new(), LogLimit::default());
         loop {
-            if self.pass_on(cluster, session_id, &mut newest, &share).await.is_err() {
+            if self.pass_on(cluster, session_id, &mut pending, &budget).await.is_err() {
                 return "the hub is shutting down".into();
             }
-            let due = newest.due();
+            let due = pending.due();
             let message = tokio::select! {
                 biased;
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => continue,
                 message = inbound.next() => message,
             };
-            pace.keep().await;
+            pacer.wait().await;
             let message = match message {
                 Some(Ok(message)) => message,
                 Some(Err(error)) => return format!("the connection failed: {error}"),
@@ -54,7 +56,7 @@ impl Sessions {
             let event = match message.kind {
                 Some(agent_message::Kind::Observed(mut observed)) => {
                     self.check(cluster, &mut observed, &log);
-                    let inventory = match port.accept(session_id, &observed) {
+                    let inventory = match channel.accept(session_id, &observed) {
                         Some(Accepted::Take { inventory }) => inventory,
                         Some(Accepted::Repeated) => continue,
                         Some(Accepted::Gap { expected }) => {
@@ -68,14 +70,14 @@ impl Sessions {
                         }
                         None => return "superseded".into(),
                     };
-                    newest.hear_observations(&observed.observations);
+                    pending.add_observations(&observed.observations);
                     if let Some(inventory) = inventory {
-                        newest.hear_inventory(crate::cluster_channel::port::uids(&inventory));
+                        pending.set_inventory(crate::cluster_channel::channel::uids(&inventory));
                     }
-                    // With the first observations that it names, if it may go at once.
-                    let inventory = newest.take_inventory(Instant::now());
+                    // The inventory goes with these observations if it may go now.
+                    let inventory = pending.take_inventory(Instant::now());
                     let told = self
-                        .observed(cluster, session_id, observed.observations, inventory, &share)
+                        .observed(cluster, session_id, observed.observations, inventory, &budget)
                         .await;
                     if told.is_err() {
                         return "the hub is shutting down".into();
@@ -83,15 +85,15 @@ impl Sessions {
                     continue;
                 }
                 Some(agent_message::Kind::Capacity(capacity)) => {
-                    newest.hear_capacity(capacity);
+                    pending.set_capacity(capacity);
                     continue;
                 }
                 Some(agent_message::Kind::DesiredAck(revision)) => {
-                    port.acked(session_id, revision);
+                    channel.acked(session_id, revision);
                     continue;
                 }
                 Some(agent_message::Kind::Digest(digest)) => {
-                    let drifted = port.digest(session_id, &digest);
+                    let drifted = channel.digest(session_id, &digest);
                     if drifted > 0
                         && let Some(left_out) = log.admit(Instant::now())
                     {
@@ -106,10 +108,12 @@ impl Sessions {
                     continue;
                 }
                 Some(agent_message::Kind::Ping(ping)) => {
-                    if control.send(Control::Asked(ping.nonce)).await.is_err() {
+                    if signals.send(PingSignal::Asked(ping.nonce)).await.is_err() {
                         return "the hub ended it".into();
                     }
-                    if !turns.turn(|| self.registry.set_able(cluster, session_id, !ping.unable)) {
+                    if !changes
+                        .try_change(|| self.registry.set_able(cluster, session_id, !ping.unable))
+                    {
                         continue;
                     }
                     SessionEvent::Able {
@@ -119,13 +123,13 @@ impl Sessions {
                     }
                 }
                 Some(agent_message::Kind::Pong(pong)) => {
-                    if control.send(Control::Answered(pong.nonce)).await.is_err() {
+                    if signals.send(PingSignal::Answered(pong.nonce)).await.is_err() {
                         return "the hub ended it".into();
                     }
                     continue;
                 }
                 Some(agent_message::Kind::Hello(_)) => return "a second Hello".into(),
-                // Kinds of later versions.
+                // Message kinds of later versions.
                 None => continue,
             };
             if self.events.send(event).await.is_err() {
@@ -134,10 +138,11 @@ impl Sessions {
         }
     }
 
-    /// Drops and cuts what cannot be taken as it is, and says so.
+    /// Drops and truncates bad observations, counts them, and logs.
     fn check(&self, cluster: &str, observed: &mut Observed, log: &LogLimit) {
-        let observation_check::Checked { dropped, wrong, cut } = observation_check::check(observed);
-        self.registry.note_dropped(cluster, dropped);
+        let observation_check::CheckResult { dropped, wrong, cut } =
+            observation_check::check(observed);
+        self.registry.count_dropped(cluster, dropped);
         if (dropped > 0 || cut > 0)
             && let Some(left_out) = log.admit(Instant::now())
         {
@@ -152,19 +157,19 @@ impl Sessions {
         }
     }
 
-    /// Tells the dispatcher the newest reports that may go now.
+    /// Sends the dispatcher the pending reports that may go now.
     async fn pass_on(
         &self,
         cluster: &str,
         session_id: u64,
-        newest: &mut Newest,
-        share: &Share,
+        pending: &mut PendingReports,
+        budget: &SessionBudget,
     ) -> Result<(), mpsc::error::SendError<SessionEvent>> {
-        if let Some(inventory) = newest.take_inventory(Instant::now()) {
-            self.observed(cluster, session_id, Vec::new(), Some(inventory), share).await?;
+        if let Some(inventory) = pending.take_inventory(Instant::now()) {
+            self.observed(cluster, session_id, Vec::new(), Some(inventory), budget).await?;
         }
-        if let Some(capacity) = newest.take_capacity(Instant::now()) {
-            let weight = share.take(prost::Message::encoded_len(&capacity)).await;
+        if let Some(capacity) = pending.take_capacity(Instant::now()) {
+            let weight = budget.take(prost::Message::encoded_len(&capacity)).await;
             let cluster = cluster.to_owned();
             self.events
                 .send(SessionEvent::Capacity { cluster, session_id, capacity, weight })
@@ -173,19 +178,20 @@ impl Sessions {
         Ok(())
     }
 
-    /// Tells the dispatcher what an agent has observed, in parts, each as soon as the session's share allows.
+    /// Sends observations to the dispatcher in batches, each as soon as the session's budget
+    /// allows.
     async fn observed(
         &self,
         cluster: &str,
         session_id: u64,
         mut observations: Vec<Observation>,
         mut inventory: Option<switchyard_dispatcher::Uids>,
-        share: &Share,
+        budget: &SessionBudget,
     ) -> Result<(), mpsc::error::SendError<SessionEvent>> {
         loop {
-            let rest = observations.split_off(observations.len().min(AT_ONCE));
+            let rest = observations.split_off(observations.len().min(BATCH));
             let inventory = if rest.is_empty() { inventory.take() } else { None };
-            let weight = share.take(session_limits::size(&observations)).await;
+            let weight = budget.take(session_limits::weight(&observations)).await;
             let cluster = cluster.to_owned();
             self.events
                 .send(SessionEvent::Observed {

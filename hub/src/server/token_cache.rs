@@ -1,4 +1,4 @@
-//! Join tokens in memory. A caller without a good one costs a comparison.
+//! Join tokens in memory, so that a caller without a good token costs a comparison.
 
 use std::time::Duration;
 
@@ -6,39 +6,40 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use switchyard_hub_pki::token::{Token, TokenBook};
+use switchyard_hub_pki::token_store::{self, RedeemError};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::enrolment::Tokens;
-use switchyard_hub_pki::store::{self, RedeemError};
-use switchyard_hub_pki::token::{Token, TokenBook};
 
-/// The Secret is read for a token that is not known at most once in so long, whoever asks.
+/// Least time between two reads of the Secret for unknown tokens, over all callers.
 const READ_EVERY: Duration = Duration::from_secs(1);
-/// An answer of the API server takes no longer.
+/// Deadline of one API call.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// The tokens in the Secret, as they were when it was last read.
-pub struct SecretTokens {
+/// The tokens in the Secret as last read.
+pub struct TokenCache {
     secrets: Api<Secret>,
-    memory: Mutex<Memory>,
+    memory: Mutex<TokenMemory>,
 }
 
 #[derive(Default)]
-struct Memory {
+struct TokenMemory {
     book: TokenBook,
     read: Option<Instant>,
-    /// Of a token that is good by this, the Secret said otherwise.
+    /// The Secret refused a token that this cache holds as good.
     is_stale: bool,
 }
 
-impl SecretTokens {
-    /// Nothing is read yet.
+impl TokenCache {
+    /// An empty cache.
     pub fn new(secrets: Api<Secret>) -> Self {
         Self { secrets, memory: Mutex::default() }
     }
 
-    /// A token that is not known may have been made since the Secret was read: whoever has it waits for the next reading.
+    /// Checks a token. An unknown token may be newer than the cache: its caller waits for the next
+    /// read.
     async fn check(&self, token: &Token, csr: &[u8], now: Timestamp) -> Result<(), RedeemError> {
         let arrived = Instant::now();
         loop {
@@ -56,14 +57,14 @@ impl SecretTokens {
                 continue;
             }
             (memory.read, memory.is_stale) = (Some(Instant::now()), false);
-            let read = timeout(ANSWER, store::tokens(&self.secrets)).await;
+            let read = timeout(ANSWER, token_store::tokens(&self.secrets)).await;
             memory.book = read.map_err(|_| RedeemError::Late)??;
             return Ok(memory.book.check(token, csr, now.as_second())?);
         }
     }
 
     async fn use_up(&self, token: &Token, csr: &[u8], now: Timestamp) -> Result<(), RedeemError> {
-        let redeemed = store::redeem(&self.secrets, token, csr, now).await;
+        let redeemed = token_store::redeem(&self.secrets, token, csr, now).await;
         if matches!(redeemed, Err(RedeemError::Refused(_))) {
             self.memory.lock().await.is_stale = true;
         }
@@ -71,7 +72,7 @@ impl SecretTokens {
     }
 }
 
-impl Tokens for SecretTokens {
+impl Tokens for TokenCache {
     fn is_known<'a>(
         &'a self,
         token: &'a Token,
@@ -103,8 +104,8 @@ mod tests {
 
     use super::*;
 
-    /// A Secret with these tokens, and how often it was asked for.
-    fn secret(book: &TokenBook) -> (SecretTokens, Arc<AtomicUsize>) {
+    /// A Secret with these tokens, and the number of reads.
+    fn secret(book: &TokenBook) -> (TokenCache, Arc<AtomicUsize>) {
         let data: serde_json::Map<String, serde_json::Value> = book
             .entries()
             .map(|(id, json)| (id, serde_json::to_value(k8s_openapi::ByteString(json)).unwrap()))
@@ -118,13 +119,13 @@ mod tests {
             let answer = Response::new(Body::from(body.clone().into_bytes()));
             async move { Ok::<_, Infallible>(answer) }
         });
-        (SecretTokens::new(Api::namespaced(kube::Client::new(server, "ns"), "ns")), asked)
+        (TokenCache::new(Api::namespaced(kube::Client::new(server, "ns"), "ns")), asked)
     }
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-    /// A token, the Secret that has it, and how often that was asked for.
-    fn with_token() -> (Token, SecretTokens, Arc<AtomicUsize>) {
+    /// A token, the Secret with it, and the number of reads.
+    fn with_token() -> (Token, TokenCache, Arc<AtomicUsize>) {
         let good = Token::from_random("east", [1; 8], [1; 32]);
         let mut book = TokenBook::default();
         book.add(&good, 3600, NOW.as_second()).unwrap();
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn strangers_have_the_secret_read_once_a_second() {
+    async fn unknown_tokens_read_the_secret_once_a_second() {
         let (good, tokens, asked) = with_token();
         let ask = async |number: u64| {
             tokio::time::sleep(Duration::from_millis(number)).await;
@@ -149,9 +150,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_that_was_made_since_the_last_reading_is_good() {
+    async fn token_made_after_the_last_read_is_accepted() {
         let (good, tokens, asked) = with_token();
-        // Read a moment before it was made.
+        // The Secret was read just before the token was made.
         tokens.memory.lock().await.read = Some(Instant::now());
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(tokens.is_known(&good, b"csr", NOW).await.is_ok());

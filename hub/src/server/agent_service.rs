@@ -1,4 +1,4 @@
-//! The gRPC end of a session.
+//! The gRPC service that carries agent sessions.
 
 use std::sync::Arc;
 
@@ -11,25 +11,23 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::conn::Peer;
-use super::gate::Gate;
+use super::agent_connection::Peer;
+use super::authorization::Authorizer;
 use super::session::Sessions;
 
-/// Messages to one agent that wait to be taken by its connection.
+/// Messages that may wait for one agent's connection. Then the session's writer waits.
 const OUTBOUND: usize = 16;
 
-/// The service.
 pub struct AgentService {
-    gate: Gate,
+    authorizer: Authorizer,
     sessions: Arc<Sessions>,
-    /// Of refusals.
+    /// Limits the log lines about refused sessions.
     log: LogLimit,
 }
 
 impl AgentService {
-    /// A service whose sessions are run by `sessions`.
-    pub fn new(gate: Gate, sessions: Arc<Sessions>) -> Self {
-        Self { gate, sessions, log: LogLimit::default() }
+    pub fn new(authorizer: Authorizer, sessions: Arc<Sessions>) -> Self {
+        Self { authorizer, sessions, log: LogLimit::default() }
     }
 }
 
@@ -47,7 +45,7 @@ impl Agent for AgentService {
         let Some(peer) = request.extensions().get::<Peer>().cloned() else {
             return Err(Status::permission_denied("refused"));
         };
-        let identity = match self.gate.caller(&peer).await {
+        let identity = match self.authorizer.caller(&peer).await {
             Ok(identity) => identity,
             Err(reason) => {
                 if let Some(left_out) = self.log.admit(Instant::now()) {
@@ -63,11 +61,12 @@ impl Agent for AgentService {
         let (outbound, messages) = mpsc::channel(OUTBOUND);
         let inbound =
             request.into_inner().map(|message| message.map_err(|status| status.to_string()));
-        let (sessions, gate, address) =
-            (self.sessions.clone(), self.gate.clone(), peer.address.to_string());
+        let (sessions, authorizer, address) =
+            (self.sessions.clone(), self.authorizer.clone(), peer.address.to_string());
         tokio::spawn(async move {
-            // Deleted between the check and the entry in the registry: looked at again there.
-            let still = async { gate.admit(Some(&identity)).await.is_ok() };
+            // Checked again after registration: the cluster may have been deleted since the first
+            // check.
+            let still = async { authorizer.admit(Some(&identity)).await.is_ok() };
             sessions.run(&identity.cluster, &address, epoch, inbound, outbound, still).await;
         });
         Ok(Response::new(

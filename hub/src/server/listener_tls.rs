@@ -1,4 +1,5 @@
-//! The listener's TLS: 1.3 only, our certificate renewed in place, clients' certificates checked against our authorities.
+//! TLS of the agents' listener: version 1.3 only, a server certificate that renews itself, and
+//! client certificates checked against the hub's CAs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,37 +8,36 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use switchyard_platform::clock::{Clock, RustlsClock};
+use switchyard_controller::clock::{Clock, Wall};
+use switchyard_hub_pki::Authority;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use switchyard_hub_pki::Authority;
-
-/// The authorities as they are now; they change while one is being replaced.
+/// The CAs in force. The value changes during a CA rotation.
 pub type Authorities = watch::Receiver<Arc<Authority>>;
 
-/// After a certificate could not be issued.
+/// Wait after the certificate could not be issued.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Holds the TLS configuration that new connections get.
-pub struct TlsKeeper {
+/// The TLS configuration for new connections.
+pub struct ListenerTls {
     authorities: Authorities,
     names: Vec<String>,
     clock: Arc<dyn Clock>,
     config: ArcSwap<ServerConfig>,
 }
 
-impl std::fmt::Debug for TlsKeeper {
+impl std::fmt::Debug for ListenerTls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TlsKeeper").field("names", &self.names).finish_non_exhaustive()
+        f.debug_struct("ListenerTls").field("names", &self.names).finish_non_exhaustive()
     }
 }
 
-impl TlsKeeper {
-    /// A first certificate for these names and addresses.
+impl ListenerTls {
+    /// Issues the first certificate for these names and addresses.
     ///
     /// # Errors
-    /// When a name is no DNS name or address.
+    /// A name is neither a DNS name nor an address.
     pub fn new(
         authorities: Authorities,
         names: Vec<String>,
@@ -48,13 +48,12 @@ impl TlsKeeper {
         Ok(Self { authorities, names, clock, config })
     }
 
-    /// The configuration for a new connection.
     pub fn current(&self) -> Arc<ServerConfig> {
         self.config.load_full()
     }
 
-    /// Renews the certificate at two thirds of its life, and when the authorities change, until shutdown. Open
-    /// connections keep the old one.
+    /// Renews the certificate until shutdown: at two thirds of its life, and when the CAs change.
+    /// Open connections keep the old one.
     pub async fn renew(&self, shutdown: &CancellationToken) {
         let mut authorities = self.authorities.clone();
         let mut pause = switchyard_hub_pki::ca::SERVER_LIFE * 2 / 3;
@@ -80,7 +79,7 @@ impl TlsKeeper {
     }
 }
 
-/// Never, if nobody is left to change them.
+/// Never resolves once the sender is gone.
 async fn changed(authorities: &mut Authorities) {
     if authorities.changed().await.is_err() {
         std::future::pending::<()>().await;
@@ -101,7 +100,7 @@ fn config(
     for certificate in authority.trusted() {
         roots.add(certificate).context("trusting our own authority")?;
     }
-    // Enrolment comes without a certificate; all else asks for one in its handler.
+    // Enrolment comes without a certificate. All other calls check for one in their handler.
     let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
         .allow_unauthenticated()
         .build()
@@ -114,7 +113,7 @@ fn config(
             .with_single_cert(server.chain, server.key)
             .context("using the hub's certificate")?;
     config.alpn_protocols = vec![b"h2".to_vec()];
-    // A resumed session would not show the certificate's state anew.
+    // A resumed session would skip the check of the client certificate.
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }

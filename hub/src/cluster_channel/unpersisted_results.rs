@@ -1,23 +1,24 @@
-//! Ends of jobs that one session reported and the hub has not persisted. Pure.
+//! Terminal states that one session reported and the hub has not persisted. Pure.
 //!
-//! A cluster may have 200,000 of them, so every change costs the logarithm of that, and each end is released once.
+//! A cluster may have 200,000 of them. Each operation costs the logarithm of that, and each result
+//! is released once.
 
 use std::collections::BTreeMap;
 
-/// Held ends, found by workload and by the message that reported them first.
+/// Unpersisted results by workload, and by the message that first reported them.
 #[derive(Debug, Default)]
-pub(super) struct HeldEnds {
-    /// The sequence number of the first message that reported each, by workload and attempt.
+pub(super) struct UnpersistedResults {
+    /// The sequence number of the message that first reported each attempt, by workload.
     ends: BTreeMap<String, BTreeMap<u64, u64>>,
-    /// How many each message holds. No message is in it without one.
+    /// The number of results of each message. Never zero.
     messages: BTreeMap<u64, usize>,
     count: usize,
-    /// Entries that lookups and releases have visited: the cost, for tests.
+    /// Entries visited by lookups and releases. Tests use it as the cost.
     visited: usize,
 }
 
-impl HeldEnds {
-    /// Holds an end that the message with this sequence number reports. A repetition is released with the first report.
+impl UnpersistedResults {
+    /// Holds a result that this message reports. A repeated report changes nothing.
     pub(super) fn hold(&mut self, workload_uid: &str, attempt: u64, sequence: u64) {
         self.visited += 1;
         let attempts = match self.ends.get_mut(workload_uid) {
@@ -32,7 +33,7 @@ impl HeldEnds {
         self.count += 1;
     }
 
-    /// Releases the ends of a workload up to an attempt. Returns whether there were any.
+    /// Releases the results of a workload up to an attempt. Returns whether there were any.
     pub(super) fn release(&mut self, workload_uid: &str, attempt: u64) -> bool {
         self.visited += 1;
         let Some(attempts) = self.ends.get_mut(workload_uid) else { return false };
@@ -54,12 +55,11 @@ impl HeldEnds {
         self.count < before
     }
 
-    /// The first message that still holds one.
+    /// The first message with an unpersisted result.
     pub(super) fn first(&self) -> Option<u64> {
         self.messages.keys().next().copied()
     }
 
-    /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.count
     }
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn release_visits_only_ends_of_its_workload() {
-        let mut held = HeldEnds::default();
+        let mut held = UnpersistedResults::default();
         for number in 0..1_000_u64 {
             held.hold(&format!("w{number}"), 1, number + 1);
         }
@@ -90,8 +90,8 @@ mod tests {
     }
 
     #[test]
-    fn repeated_end_is_held_once_by_its_first_message() {
-        let mut held = HeldEnds::default();
+    fn repeated_result_is_held_by_its_first_message() {
+        let mut held = UnpersistedResults::default();
         held.hold("w", 1, 3);
         held.hold("w", 1, 9);
         held.hold("w", 2, 9);

@@ -1,30 +1,32 @@
-//! The key by which this process knows its copies on a kubeconfig worker.
+//! The key that proves this hub's copies on a kubeconfig worker.
 
 use kube::Client;
 use switchyard_agent::proof::{Copies, Keys, Look, Marked as _, Operators as _, Pace, settle};
 
 use super::worker::Worker;
 use crate::api_objects::has_jobs;
-use crate::server::OfHosted;
+use crate::server::HostedOperators;
 
-/// Between two tries to note that a key is in force.
-const AGAIN: std::time::Duration = std::time::Duration::from_secs(10);
+/// Pause after a failure to record that a key is enforced.
+const RETRY: std::time::Duration = std::time::Duration::from_secs(10);
 
 impl Worker {
-    /// The keys to begin with on the cluster with this uid, which is empty where the cluster does not tell it. Then marks alone make
-    /// a copy: whether they are proved must not depend on whether the uid could be read this time.
-    pub(super) async fn keys(&self, client: &Client, uid: &str) -> Keys {
+    /// The keys to start with on the worker with this uid.
+    ///
+    /// `uid` is empty if the hub may not read it. Marks alone then make a copy: the rule must not
+    /// depend on whether the uid could be read this time.
+    pub(super) async fn initial_keys(&self, client: &Client, uid: &str) -> Keys {
         let known = self.known_uid();
         let named = if uid.is_empty() { known.as_deref().unwrap_or_default() } else { uid };
         let Some(key) = self.copy_keys.of(&self.cluster, named) else {
-            self.unnamed(&Look::Failed(
+            self.report_obstacle(&Look::Failed(
                 "the uid of its namespace kube-system may not be read".to_owned(),
             ))
             .await;
             return Keys::none();
         };
         if uid.is_empty() {
-            self.unnamed(&Look::Failed(
+            self.report_obstacle(&Look::Failed(
                 "the uid of its namespace kube-system may not be read now".to_owned(),
             ))
             .await;
@@ -43,31 +45,31 @@ impl Worker {
         };
         let is_new = known.is_none() && !has_jobs(&self.ctx.stores.workloads, &self.cluster);
         let keys = Keys::new(&key, enforced);
-        if !enforced && is_new && self.is_unmarked(client, &keys, uid).await {
+        if !enforced && is_new && self.enforce_if_unmarked(client, &keys, uid).await {
             return Keys::new(&key, true);
         }
         keys
     }
 
-    /// Brings the key of a new worker into force where nothing is marked. Whether it is.
-    async fn is_unmarked(&self, client: &Client, keys: &Keys, uid: &str) -> bool {
+    /// Enforces the key of a new worker that has no marked objects. Returns whether it does.
+    async fn enforce_if_unmarked(&self, client: &Client, keys: &Keys, uid: &str) -> bool {
         let found = self.copies(client, keys).look().await;
         found.is_ok_and(|unproved| unproved.count == 0) && self.copy_keys.enforce(uid).await.is_ok()
     }
 
-    /// Returns when the key has come into force since the worker was connected to.
-    pub(super) async fn keyed(&self, client: &Client, keys: &Keys, uid: &str) {
+    /// Returns when the key is enforced, if it was not at the start of the connection.
+    pub(super) async fn proof_enforced(&self, client: &Client, keys: &Keys, uid: &str) {
         if keys.is_enforced() || keys.is_none() || uid.is_empty() {
             return std::future::pending().await;
         }
         settle(&self.copies(client, keys), &self.operators(), Pace::default()).await;
         while let Err(error) = self.copy_keys.enforce(uid).await {
             self.operators().tell(&Look::Failed(error)).await;
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY).await;
         }
     }
 
-    async fn unnamed(&self, look: &Look) {
+    async fn report_obstacle(&self, look: &Look) {
         self.operators().tell(look).await;
     }
 
@@ -75,7 +77,7 @@ impl Worker {
         Copies::new(client.clone(), &self.hub_id, keys.clone(), &self.frameworks)
     }
 
-    fn operators(&self) -> OfHosted<'_> {
-        OfHosted { keys: &self.copy_keys, cluster: &self.cluster }
+    fn operators(&self) -> HostedOperators<'_> {
+        HostedOperators { keys: &self.copy_keys, cluster: &self.cluster }
     }
 }

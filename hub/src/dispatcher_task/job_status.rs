@@ -1,7 +1,7 @@
-//! What runs elsewhere, shown on the hub's own job: its status, and at the end Finished on its Workload.
+//! Mirrors a remote job's status to the job on the hub.
 //!
-//! Per workload, one write at a time and the newest status wins. A terminal state goes at once; what changes on the
-//! way there waits a moment, so that a short job costs one write instead of three.
+//! A terminal status is written at once. Others wait a moment for the next one, so that a short job
+//! costs one write instead of three.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,36 +16,35 @@ use switchyard_controller::Context;
 use switchyard_jobs::{JobKind, merge_diff, meta};
 use switchyard_platform::object::Object;
 
-use super::payload::{Owned, owner, shown_on};
+use super::payload::{JobOwner, sent_owner, status_owner};
 
 /// How long a status that is not terminal waits for the next one.
 pub(super) const SETTLE: Duration = Duration::from_millis(800);
-/// How long it waits that a job has come further (its first pods, a first one ready) than was shown a moment ago. The Job
-/// controller tells of ready pods, and of ended ones, up to a second late: a job that ends within that moment is spared
-/// the write.
-pub(super) const FURTHER: Duration = Duration::from_millis(1500);
-/// How long either waits at most where the API server is slow: in a burst it has better to do.
-pub(super) const WHEN_SLOW: Duration = Duration::from_secs(5);
-/// How long a job's status rests after it was shown, unless the job ends, or has its first pods, or a first one ready:
-/// what else happens on the way is worth one write now and then.
-pub(super) const QUIET: Duration = Duration::from_secs(5);
-/// One call, answer included.
+/// How long progress (first pods, first ready pod) waits within [`PAUSE`]. Kueue-managed Jobs
+/// report ready and ended pods up to a second late, so a job that ends within this time costs no
+/// extra write.
+pub(super) const PROGRESS: Duration = Duration::from_millis(1500);
+/// The longest of these waits while the API server is slow.
+pub(super) const MAX_DELAY: Duration = Duration::from_secs(5);
+/// Pause after a status was written. Progress and the end of the job break it.
+pub(super) const PAUSE: Duration = Duration::from_secs(5);
+/// Deadline of one API call.
 const CALL: Duration = Duration::from_secs(30);
 const CONFLICTS: u32 = 8;
-/// Members of one group that are written to at once.
+/// Concurrent writes to members of one pod group.
 const AT_ONCE: usize = 4;
 
-/// What to show.
+/// The status to write.
 #[derive(Debug, Clone)]
-pub(super) enum Show {
+pub(super) enum JobStatus {
     /// The remote job's status.
-    Status(Arc<Value>),
-    /// That nothing runs any more, so that the job can be queued again.
-    Nothing,
+    Remote(Arc<Value>),
+    /// A status without running pods, so that the job can be queued again.
+    Cleared,
 }
 
-/// The owners of a workload as the store has them: one object, or those members of a group that are there.
-fn objects(ctx: &Context, workload: &Workload, owned: &Owned<'_>) -> Option<Vec<Arc<Object>>> {
+/// The workload's owners in the store: one object, or the present members of a pod group.
+fn objects(ctx: &Context, workload: &Workload, owned: &JobOwner<'_>) -> Option<Vec<Arc<Object>>> {
     let id = owned.kind.id();
     let store = &ctx.stores.job(id.group, id.kind)?.store;
     let namespace = workload.metadata.namespace.as_deref()?;
@@ -56,12 +55,12 @@ fn objects(ctx: &Context, workload: &Workload, owned: &Owned<'_>) -> Option<Vec<
     Some(there.collect())
 }
 
-/// The job that is sent for a workload; a group composed of those members that are there.
-pub(super) fn job_of(
+/// The job that is sent for a workload. For a pod group, its present members as one object.
+pub(super) fn sent_job(
     ctx: &Context,
     workload: &Workload,
 ) -> Option<(&'static dyn JobKind, Arc<Object>)> {
-    let owned = owner(workload)?;
+    let owned = sent_owner(workload)?;
     let (kind, objects) = (owned.kind, objects(ctx, workload, &owned)?);
     if !owned.is_group {
         return Some((kind, objects.into_iter().next()?));
@@ -72,43 +71,47 @@ pub(super) fn job_of(
     Some((kind, Arc::new(group.ok()?)))
 }
 
-/// Whether the job of a workload shows that it has ended. The pods of a group do not say it: they may show how an earlier
-/// attempt went, as a pod that has ended is never shown as anything else.
-pub(super) fn shows_end(ctx: &Context, workload: &Workload) -> bool {
-    let Some(owned) = owner(workload).filter(|owned| !owned.is_group) else { return false };
+/// Whether the workload's job shows its end. Pods of a group do not count: an ended pod keeps the
+/// status of an earlier attempt.
+pub(super) fn has_finished(ctx: &Context, workload: &Workload) -> bool {
+    let Some(owned) = sent_owner(workload).filter(|owned| !owned.is_group) else { return false };
     let job = objects(ctx, workload, &owned).and_then(|jobs| jobs.into_iter().next());
     job.is_some_and(|job| owned.kind.finished(&job.value()).is_some())
 }
 
-/// Writes what is to be shown on the job of a workload, and ends well once the job shows it; a job that is gone has
-/// nothing to show. Of a group, each member shows what is said of it.
+/// Writes the status to the workload's job, or to each member of its pod group. A deleted job needs
+/// no write.
 ///
 /// # Errors
-/// When the API server could not be reached or refuses.
-pub(super) async fn show(ctx: &Context, workload: &Workload, what: &Show) -> anyhow::Result<()> {
-    let Some(owned) = shown_on(workload) else { return Ok(()) };
+/// The API server refuses or does not answer.
+pub(super) async fn write_job_status(
+    ctx: &Context,
+    workload: &Workload,
+    what: &JobStatus,
+) -> anyhow::Result<()> {
+    let Some(owned) = status_owner(workload) else { return Ok(()) };
     let (kind, is_group) = (owned.kind, owned.is_group);
     let Some(objects) = objects(ctx, workload, &owned) else { return Ok(()) };
     let shown = objects.into_iter().filter_map(|object| match what {
-        Show::Status(status) if is_group => {
+        JobStatus::Remote(status) if is_group => {
             let of_member = status.get("pods")?.get(object.metadata.name.as_deref()?)?;
-            Some((object, Show::Status(Arc::new(of_member.clone()))))
+            Some((object, JobStatus::Remote(Arc::new(of_member.clone()))))
         }
         what => Some((object, what.clone())),
     });
     let written = stream::iter(shown).map(Ok::<_, anyhow::Error>);
     written
         .try_for_each_concurrent(AT_ONCE, async |(object, what)| {
-            show_one(ctx, kind, object, &what).await
+            write_one(ctx, kind, object, &what).await
         })
         .await
 }
 
-async fn show_one(
+async fn write_one(
     ctx: &Context,
     kind: &dyn JobKind,
     mut job: Arc<Object>,
-    what: &Show,
+    what: &JobStatus,
 ) -> anyhow::Result<()> {
     let resource = kind.id().api_resource();
     let api: Api<Object> =
@@ -116,11 +119,11 @@ async fn show_one(
     for _ in 0..CONFLICTS {
         let value = job.value();
         let wanted = match what {
-            Show::Status(status) => {
+            JobStatus::Remote(status) => {
                 let remote = json!({"spec": {"suspend": false}, "status": **status});
                 kind.mirror_status(&value, &remote)
             }
-            Show::Nothing => {
+            JobStatus::Cleared => {
                 let reset = kind.reset_status(&value, ctx.clock.now());
                 if reset.is_none() && waits_for_suspension(kind, &value) {
                     anyhow::bail!("the job is not suspended yet");
@@ -166,8 +169,8 @@ async fn show_one(
     anyhow::bail!("others kept writing the job's status")
 }
 
-/// A job that runs elsewhere and has not been suspended here: its status cannot say yet that nothing runs. One that is being
-/// deleted is not suspended any more, and goes with the status that it has.
+/// Whether a dispatched job is not suspended yet, so that its status cannot be cleared. A job under
+/// deletion is never suspended, and keeps its status.
 fn waits_for_suspension(kind: &dyn JobKind, job: &Value) -> bool {
     kind.managed_by(job) == Some(names::MULTIKUEUE_CONTROLLER)
         && !meta::is_deleting(job)
@@ -191,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_waits_for_its_suspension_unless_it_is_being_deleted() {
+    fn job_waits_for_suspension_unless_being_deleted() {
         let kind = kind_for("batch", "Job").unwrap();
         let job = |suspended: bool, active: i32, metadata: Value| {
             json!({

@@ -1,4 +1,4 @@
-//! A TLS connection with what its certificate says.
+//! A TLS connection, and the identity in its client certificate.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,25 +8,24 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use switchyard_hub_pki::ClusterIdentity;
+use switchyard_hub_pki::ca::{identity_of, not_after};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 
-use super::connection_limit::Place;
-use super::gate::Refusal;
-use switchyard_hub_pki::ClusterIdentity;
-use switchyard_hub_pki::ca::{identity_of, not_after};
+use super::authorization::Refusal;
+use super::connection_limit::ConnectionSlot;
 
-/// Who is at the other end, as handlers see it.
+/// The caller at the other end of a connection, as gRPC handlers see it.
 #[derive(Debug, Clone)]
 pub struct Peer {
-    /// From its certificate, which our authority has signed; none if it showed none.
+    /// From the client certificate, which the hub's CA signed. None if the client showed none.
     pub identity: Option<Arc<ClusterIdentity>>,
-    /// When that certificate ends. A connection may last longer.
+    /// When the client certificate expires. The connection may outlive it.
     pub not_after: Option<Timestamp>,
-    /// For the log.
     pub address: SocketAddr,
 }
 
@@ -37,10 +36,10 @@ impl Peer {
         Self { identity, not_after: certificate.and_then(not_after), address }
     }
 
-    /// Who calls now, on a connection that may be old.
+    /// The identity of the caller, checked again because the connection may be old.
     ///
     /// # Errors
-    /// No certificate, or one that has ended meanwhile.
+    /// The caller showed no certificate, or it has expired.
     pub(super) fn caller(&self, now: Timestamp) -> Result<Arc<ClusterIdentity>, Refusal> {
         let identity = self.identity.clone().ok_or(Refusal::NoCertificate)?;
         match self.not_after {
@@ -50,31 +49,38 @@ impl Peer {
     }
 }
 
-/// A connection after its handshake.
-pub(super) struct Conn<Io> {
+/// A connection after its TLS handshake.
+pub(super) struct AgentConnection<Io> {
     io: TlsStream<Io>,
     peer: Peer,
-    /// Of a connection without a certificate.
-    ends: Option<Pin<Box<Sleep>>>,
-    /// A younger connection has got our place.
-    taken: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Free again when this is dropped.
-    _place: Place,
+    /// When a connection without a client certificate is closed.
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// Resolves when the limiter gives this connection's slot to a younger one.
+    evicted: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Dropping it frees the slot.
+    _slot: ConnectionSlot,
 }
 
-impl<Io> Conn<Io> {
+impl<Io> AgentConnection<Io> {
     pub(super) fn new(
         io: TlsStream<Io>,
         peer: Peer,
         unauthenticated: Duration,
-        place: Place,
+        slot: ConnectionSlot,
     ) -> Self {
-        let ends = peer.identity.is_none().then(|| Box::pin(tokio::time::sleep(unauthenticated)));
-        Self { io, peer, ends, taken: Box::pin(place.taken().cancelled_owned()), _place: place }
+        let deadline =
+            peer.identity.is_none().then(|| Box::pin(tokio::time::sleep(unauthenticated)));
+        Self {
+            io,
+            peer,
+            deadline,
+            evicted: Box::pin(slot.evicted().cancelled_owned()),
+            _slot: slot,
+        }
     }
 }
 
-impl<Io> Connected for Conn<Io> {
+impl<Io> Connected for AgentConnection<Io> {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
@@ -82,25 +88,25 @@ impl<Io> Connected for Conn<Io> {
     }
 }
 
-impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncRead for Conn<Io> {
+impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncRead for AgentConnection<Io> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if let Some(ends) = &mut self.ends
-            && ends.as_mut().poll(cx).is_ready()
+        if let Some(deadline) = &mut self.deadline
+            && deadline.as_mut().poll(cx).is_ready()
         {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        if self.taken.as_mut().poll(cx).is_ready() {
+        if self.evicted.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         Pin::new(&mut self.io).poll_read(cx, buf)
     }
 }
 
-impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Conn<Io> {
+impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for AgentConnection<Io> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

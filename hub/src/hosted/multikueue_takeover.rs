@@ -1,9 +1,9 @@
-//! What stock MultiKueue has made on a worker with a kubeconfig becomes ours, before anything else is done there: the
-//! copies get this hub's marks, and the hub's Workload the number of the attempt that they are. Nothing else of them is
-//! changed, so that what runs goes on.
+//! Takes over what stock MultiKueue created on a kubeconfig worker, before the agent does anything
+//! else there. The copies get this hub's marks, the hub's Workload an attempt. Running jobs go on.
 //!
-//! MultiKueue names its copies as the originals are named, and a Workload's name holds a hash of its job's uid: a copy with
-//! MultiKueue's mark and the name of a Workload that is here, of a ClusterQueue that dispatches, is that Workload's.
+//! MultiKueue gives a copy the name of its original, and a Workload's name contains a hash of its
+//! job's uid. So a copy with MultiKueue's origin label belongs to the dispatching Workload of that
+//! name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use switchyard_controller::Context;
 use switchyard_jobs::{JobKind, enabled_kinds};
 
 use crate::api_objects::dispatches;
-use crate::dispatcher_task::follows;
+use crate::dispatcher_task::is_later_replica;
 
 const WORKLOAD: &str = "kueue.x-k8s.io/v1beta2, Kind=Workload";
 
-/// A list or a write takes no longer.
+/// Deadline of one API call.
 const CALL: Duration = Duration::from_secs(30);
 
-/// Where, and whose.
+/// Takes over the copies on one worker cluster.
 pub(super) struct Adoption<'a> {
     pub(super) ctx: &'a Arc<Context>,
     pub(super) cluster: &'a str,
@@ -36,10 +36,10 @@ pub(super) struct Adoption<'a> {
 }
 
 impl Adoption<'_> {
-    /// Marks all copies that are not marked yet. How many there were.
+    /// Marks all copies that are not marked yet. Returns their number.
     ///
     /// # Errors
-    /// What an API server refuses. What was marked before stays, and the next try goes on.
+    /// An API server refused a call. Marks made before stay, and the next run continues.
     pub(super) async fn run(&self) -> Result<usize, String> {
         let copies: Api<Workload> = Api::all(self.remote.clone());
         let copies = call(copies.list(&self.unmarked())).await?;
@@ -62,7 +62,7 @@ impl Adoption<'_> {
                 self.mark_job(resource, job, &uid, attempt).await?;
             }
             let api: Api<Workload> = Api::namespaced(self.remote.clone(), &namespace);
-            // The Workloads of an elastic job have the proof of their chain as well.
+            // Workloads of an elastic job also carry the proof for the name of their slice chain.
             let chain = copy
                 .annotations()
                 .get(names::WORKLOAD_SLICE_NAME)
@@ -71,7 +71,7 @@ impl Adoption<'_> {
                 std::iter::once(&name).chain(chain).map(String::as_str).collect();
             let mut marks = self.marks(&uid, attempt, WORKLOAD, (&namespace, &names));
             marks["metadata"]["uid"] = copy.uid().into();
-            if follows(&original) {
+            if is_later_replica(&original) {
                 marks["metadata"]["annotations"][names::FOLLOWS] = "true".into();
             }
             call(api.patch(&name, &params(), &Patch::Merge(marks))).await?;
@@ -87,7 +87,8 @@ impl Adoption<'_> {
         Ok(adopted)
     }
 
-    /// The attempt that the copies are. One that MultiKueue has committed to this cluster has none as yet: it is the first.
+    /// The attempt of the copy. A Workload that MultiKueue committed to this cluster gets the first
+    /// one.
     async fn number(&self, original: &Workload) -> Result<u64, String> {
         let status = original.status.as_ref();
         let known = status
@@ -104,13 +105,13 @@ impl Adoption<'_> {
             let written =
                 call(api.patch_status(&original.name_any(), &params(), &Patch::Merge(first)))
                     .await?;
-            // The dispatcher has to know it before the cluster speaks of it.
+            // The dispatcher must know the attempt before the cluster reports it.
             self.ctx.stores.workloads.observe(written);
         }
         Ok(u64::try_from(known).unwrap_or(0).max(1))
     }
 
-    /// What MultiKueue has made and we have not marked.
+    /// Selects copies of MultiKueue without this hub's mark.
     fn unmarked(&self) -> ListParams {
         ListParams::default().labels(&format!(
             "{}={},!{}",
@@ -120,7 +121,7 @@ impl Adoption<'_> {
         ))
     }
 
-    /// Its jobs, by the namespace and name of their Workloads.
+    /// The unmarked jobs, by namespace and name of their Workloads.
     async fn jobs(
         &self,
     ) -> Result<BTreeMap<(String, String), Vec<(ApiResource, DynamicObject)>>, String> {
@@ -130,7 +131,7 @@ impl Adoption<'_> {
             let api: Api<DynamicObject> = Api::all_with(self.remote.clone(), &resource);
             let found = match tokio::time::timeout(CALL, api.list(&self.unmarked())).await {
                 Ok(Ok(found)) => found,
-                // A kind that the worker does not have, or that we may not see there.
+                // The worker lacks this kind, or the hub may not read it.
                 Ok(Err(kube::Error::Api(status)))
                     if status.is_not_found() || status.is_forbidden() =>
                 {
@@ -140,7 +141,7 @@ impl Adoption<'_> {
                 Err(_) => return Err(late()),
             };
             for job in found {
-                // An annotation since names may be long, a label before.
+                // Kueue sets an annotation; older versions set a label.
                 let key = names::PREBUILT_WORKLOAD_NAME;
                 let workload =
                     job.annotations().get(key).or_else(|| job.labels().get(key)).cloned();
@@ -169,7 +170,7 @@ impl Adoption<'_> {
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
         let gvk = format!("{}, Kind={}", resource.api_version, resource.kind);
         let mut marks = self.marks(uid, attempt, &gvk, (&namespace, &[&name]));
-        // A list is replaced as a whole: by what was read, or not at all.
+        // A merge patch replaces the whole list, so patch only the version that was read.
         marks["metadata"]["resourceVersion"] = job.resource_version().into();
         marks["metadata"]["finalizers"] = finalizers.into();
         let api: Api<DynamicObject> =
@@ -186,7 +187,7 @@ impl Adoption<'_> {
     }
 }
 
-/// The Workload with which an object goes that does not name it: that of its first group of pods.
+/// The Workload of the first pod group, for a job that does not name its Workload.
 fn first_group(kind: &dyn JobKind, object: &DynamicObject) -> Option<String> {
     let groups = kind.serving()?.groups(&serde_json::to_value(object).ok()?);
     groups.into_iter().next().map(|group| group.name)

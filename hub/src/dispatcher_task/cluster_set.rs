@@ -1,26 +1,26 @@
-//! Which clusters there are, and which of them a check can use. Pure.
+//! The worker clusters, and those that each AdmissionCheck may use. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt as _;
 use switchyard_api::names;
 use switchyard_api::v1beta2::{AdmissionCheck, MultiKueueCluster, MultiKueueConfig};
+use switchyard_dispatcher::{ClusterConfig, DispatchEvent, Name};
 
 use crate::api_objects::{is_declared_lost, is_unable, parameters};
 use crate::disconnect_policy;
-use crate::dispatch::{ClusterRules, Event, Name};
 
-/// The clusters of each MultiKueue check, and what people want of each cluster.
+/// The clusters of each MultiKueue check, and the config of each cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Topology {
+pub(super) struct ClusterSet {
     checks: BTreeMap<String, Vec<String>>,
-    clusters: BTreeMap<String, ClusterRules>,
-    /// Those whose agent could not act when it was last connected.
+    clusters: BTreeMap<String, ClusterConfig>,
+    /// Clusters whose agent could not write to its API server when it was last connected.
     unable: BTreeSet<String>,
 }
 
-impl Topology {
-    /// As the objects say.
+impl ClusterSet {
+    /// Reads the set from the API's objects.
     pub(super) fn of<'a>(
         checks: impl IntoIterator<Item = &'a AdmissionCheck>,
         config: &dyn Fn(&str) -> Option<std::sync::Arc<MultiKueueConfig>>,
@@ -34,61 +34,68 @@ impl Topology {
                 Some((check.name_any(), config.spec.clusters.clone()))
             })
             .collect();
-        let mut topology = Self { checks, ..Self::default() };
+        let mut set = Self { checks, ..Self::default() };
         for cluster in
             clusters.into_iter().filter(|cluster| cluster.metadata.deletion_timestamp.is_none())
         {
             if is_unable(cluster) {
-                topology.unable.insert(cluster.name_any());
+                set.unable.insert(cluster.name_any());
             }
-            topology.clusters.insert(cluster.name_any(), rules(cluster));
+            set.clusters.insert(cluster.name_any(), cluster_config(cluster));
         }
-        topology
+        set
     }
 
-    /// The clusters whose rules have changed since `before`, with those before and now.
-    pub(super) fn changed_rules<'a>(
+    /// Clusters whose config changed since `before`: name, config before and config now.
+    pub(super) fn changed_configs<'a>(
         &'a self,
         before: &'a Self,
-    ) -> impl Iterator<Item = (&'a str, Option<&'a ClusterRules>, &'a ClusterRules)> {
+    ) -> impl Iterator<Item = (&'a str, Option<&'a ClusterConfig>, &'a ClusterConfig)> {
         let all = self
             .clusters
             .iter()
-            .map(|(name, rules)| (name.as_str(), before.clusters.get(name), rules));
+            .map(|(name, config)| (name.as_str(), before.clusters.get(name), config));
         all.filter(|(_, before, now)| *before != Some(*now))
     }
 
-    /// What changed since `before`, for the dispatcher.
-    pub(super) fn events(&self, before: &Self) -> Vec<Event> {
+    /// The dispatcher's events for the changes since `before`.
+    pub(super) fn events(&self, before: &Self) -> Vec<DispatchEvent> {
         let mut events = Vec::new();
-        for (name, _, rules) in self.changed_rules(before) {
-            events.push(Event::Cluster { name: name.into(), rules: rules.clone() });
+        for (name, _, config) in self.changed_configs(before) {
+            events.push(DispatchEvent::ClusterConfigured {
+                name: name.into(),
+                config: config.clone(),
+            });
         }
         for name in self.unable.difference(&before.unable) {
-            events.push(Event::ClusterUnable { name: name.as_str().into() });
+            events.push(DispatchEvent::AgentWasNotReady { name: name.as_str().into() });
         }
         for name in before.clusters.keys().filter(|name| !self.clusters.contains_key(*name)) {
-            events.push(Event::ClusterGone { name: name.as_str().into() });
+            events.push(DispatchEvent::ClusterDeleted { name: name.as_str().into() });
         }
         for (name, clusters) in &self.checks {
             if before.checks.get(name) != Some(clusters) {
                 let clusters =
                     clusters.iter().map(|cluster| Name::from(cluster.as_str())).collect();
-                events.push(Event::Check { name: name.as_str().into(), clusters });
+                events
+                    .push(DispatchEvent::CheckConfigured { name: name.as_str().into(), clusters });
             }
         }
         for name in before.checks.keys().filter(|name| !self.checks.contains_key(*name)) {
-            events.push(Event::Check { name: name.as_str().into(), clusters: Vec::new() });
+            events.push(DispatchEvent::CheckConfigured {
+                name: name.as_str().into(),
+                clusters: Vec::new(),
+            });
         }
         events
     }
 }
 
-fn rules(cluster: &MultiKueueCluster) -> ClusterRules {
+fn cluster_config(cluster: &MultiKueueCluster) -> ClusterConfig {
     let annotation = |name: &str| cluster.annotations().get(name).map(String::as_str);
     let scheduling = annotation(names::SCHEDULING);
-    ClusterRules {
-        loss: disconnect_policy::of_cluster(cluster),
+    ClusterConfig {
+        on_disconnect: disconnect_policy::of_cluster(cluster),
         unfenced: cluster.spec.cluster_source.agent.is_none(),
         declared_lost: is_declared_lost(cluster),
         cordoned: matches!(scheduling, Some(names::CORDON | names::DRAIN)),
@@ -134,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_told() {
+    fn cluster_set_emits_events_for_changes_only() {
         let checks = [check("mk", "conf"), check("broken", "missing")];
         let mut clusters = [
             cluster("a", &serde_json::json!({"agent": {}})),
@@ -142,15 +149,15 @@ mod tests {
         ];
         clusters[1].metadata.labels = Some([("region".to_owned(), "eu".to_owned())].into());
         clusters[1].spec.cost = Some(7);
-        let first = Topology::of(&checks, &config, &clusters);
+        let first = ClusterSet::of(&checks, &config, &clusters);
         let told: Vec<String> =
-            first.events(&Topology::default()).iter().map(|event| format!("{event:?}")).collect();
+            first.events(&ClusterSet::default()).iter().map(|event| format!("{event:?}")).collect();
         assert_eq!(
             told,
             [
-                r#"Cluster { name: "a", rules: ClusterRules { loss: Hold, unfenced: false, declared_lost: false, cordoned: false, draining: false, release: None, labels: {}, cost: 0 } }"#,
-                r#"Cluster { name: "b", rules: ClusterRules { loss: GiveUp, unfenced: true, declared_lost: false, cordoned: false, draining: false, release: None, labels: {"region": "eu"}, cost: 7 } }"#,
-                r#"Check { name: "mk", clusters: ["b", "a"] }"#
+                r#"ClusterConfigured { name: "a", config: ClusterConfig { on_disconnect: Hold, unfenced: false, declared_lost: false, cordoned: false, draining: false, release: None, labels: {}, cost: 0 } }"#,
+                r#"ClusterConfigured { name: "b", config: ClusterConfig { on_disconnect: GiveUp, unfenced: true, declared_lost: false, cordoned: false, draining: false, release: None, labels: {"region": "eu"}, cost: 7 } }"#,
+                r#"CheckConfigured { name: "mk", clusters: ["b", "a"] }"#
             ]
         );
         assert!(first.events(&first).is_empty());
@@ -159,14 +166,17 @@ mod tests {
             serde_json::json!({"agent": {"unableSince": "2026-01-01T00:00:00Z"}}),
         )
         .ok();
-        let told = Topology::of(&checks, &config, [&unable, &clusters[1]]).events(&first);
+        let told = ClusterSet::of(&checks, &config, [&unable, &clusters[1]]).events(&first);
         assert_eq!(
             told.iter().map(|event| format!("{event:?}")).collect::<Vec<_>>(),
-            [r#"ClusterUnable { name: "a" }"#]
+            [r#"AgentWasNotReady { name: "a" }"#]
         );
-        let second = Topology::of(&checks[1..], &config, &clusters[..1]);
+        let second = ClusterSet::of(&checks[1..], &config, &clusters[..1]);
         let told: Vec<String> =
             second.events(&first).iter().map(|event| format!("{event:?}")).collect();
-        assert_eq!(told, [r#"ClusterGone { name: "b" }"#, r#"Check { name: "mk", clusters: [] }"#]);
+        assert_eq!(
+            told,
+            [r#"ClusterDeleted { name: "b" }"#, r#"CheckConfigured { name: "mk", clusters: [] }"#]
+        );
     }
 }

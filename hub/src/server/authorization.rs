@@ -1,92 +1,89 @@
-//! Who may come in: the certificate's identity against the cluster as it is now.
+//! Which callers may act for a cluster: the certificate's identity, checked against the
+//! MultiKueueCluster as it is now.
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use switchyard_platform::clock::Clock;
+use switchyard_controller::clock::Clock;
+use switchyard_hub_pki::ClusterIdentity;
 use thiserror::Error;
 
-use super::conn::Peer;
-use switchyard_hub_pki::ClusterIdentity;
+use super::agent_connection::Peer;
 
-/// The MultiKueueClusters as they are now.
-pub trait Clusters: Send + Sync {
-    /// The uid of the cluster of that name, if it is there, is not being deleted, and its source is an agent.
+/// Looks up MultiKueueClusters.
+pub trait ClusterLookup: Send + Sync {
+    /// The uid of the MultiKueueCluster, if it exists, is not being deleted, and has an agent as
+    /// source.
     fn agent_cluster(&self, name: &str) -> Option<String>;
 
-    /// The same, asked of the API server: for a cluster that may have been created a moment ago.
+    /// The same, read from the API server: the watch may not show a new object yet.
     fn look_up<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<String>> {
         Box::pin(std::future::ready(self.agent_cluster(name)))
     }
 }
 
-/// Why somebody was refused. For the log.
+/// Why a caller was refused. It goes to the log only; the caller hears "refused".
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// No certificate was shown.
     #[error("no client certificate")]
     NoCertificate,
-    /// The connection was opened with it when it was good.
+    /// The certificate expired after the connection was opened.
     #[error("the certificate ended at {0}")]
     Ended(Timestamp),
-    /// Our authority signed it for another hub.
+    /// The certificate names another hub.
     #[error("the certificate is for hub \"{0}\"")]
     OtherHub(String),
-    /// There is no such cluster now.
     #[error("there is no MultiKueueCluster \"{0}\" with an agent as its source")]
     NoCluster(String),
-    /// There is one of that name, but not the one that was enrolled.
+    /// The MultiKueueCluster was deleted and created again since the agent enrolled.
     #[error(
         "the certificate is of an earlier cluster: MultiKueueCluster \"{0}\" was recreated after it was issued"
     )]
     Recreated(String),
 }
 
-/// Decides who may come in.
 #[derive(Clone)]
-pub struct Gate {
+pub struct Authorizer {
     hub_id: Arc<str>,
-    clusters: Arc<dyn Clusters>,
+    clusters: Arc<dyn ClusterLookup>,
     clock: Arc<dyn Clock>,
 }
 
-impl std::fmt::Debug for Gate {
+impl std::fmt::Debug for Authorizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Gate({})", self.hub_id)
+        write!(f, "Authorizer({})", self.hub_id)
     }
 }
 
-impl Gate {
-    /// A gate of the hub of that id.
-    pub fn new(hub_id: &str, clusters: Arc<dyn Clusters>, clock: Arc<dyn Clock>) -> Self {
+impl Authorizer {
+    pub fn new(hub_id: &str, clusters: Arc<dyn ClusterLookup>, clock: Arc<dyn Clock>) -> Self {
         Self { hub_id: hub_id.into(), clusters, clock }
     }
 
-    /// The hub's id.
     pub fn hub_id(&self) -> &str {
         &self.hub_id
     }
 
-    /// The time by which certificates are issued and judged.
+    /// The time by which certificates are issued and checked.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// For which cluster a caller may act now.
+    /// The cluster that a caller may act for now.
     ///
     /// # Errors
-    /// Says why for none.
+    /// The caller may act for none.
     pub async fn caller(&self, peer: &Peer) -> Result<Arc<ClusterIdentity>, Refusal> {
         let identity = peer.caller(self.now())?;
         self.admit(Some(&identity)).await?;
         Ok(identity)
     }
 
-    /// Whether the holder of a certificate may act for its cluster now.
+    /// Checks that the holder of a certificate may act for its cluster now.
     ///
     /// # Errors
-    /// Says why not.
+    /// The reason for a refusal.
     pub async fn admit(&self, identity: Option<&ClusterIdentity>) -> Result<(), Refusal> {
         let identity = identity.ok_or(Refusal::NoCertificate)?;
         if identity.hub_id != *self.hub_id {
@@ -99,7 +96,8 @@ impl Gate {
         }
     }
 
-    /// Agents wait long after a refusal, so the delay of a watch must not be the reason for one.
+    /// Asks the API server if the watch shows no such cluster. A refused agent waits long, so a
+    /// slow watch must not cause a refusal.
     async fn uid(&self, cluster: &str) -> Option<String> {
         match self.clusters.agent_cluster(cluster) {
             Some(uid) => Some(uid),
@@ -107,7 +105,7 @@ impl Gate {
         }
     }
 
-    /// The identity that a newcomer to this cluster gets.
+    /// The identity for the certificate of a newly enrolled agent.
     ///
     /// # Errors
     /// [`Refusal::NoCluster`].
@@ -123,22 +121,25 @@ mod tests {
 
     struct One;
 
-    impl Clusters for One {
+    impl ClusterLookup for One {
         fn agent_cluster(&self, name: &str) -> Option<String> {
             (name == "east").then(|| "u1".to_owned())
         }
     }
 
     #[tokio::test]
-    async fn only_the_living_cluster_of_this_hub_is_admitted() {
-        let gate =
-            Gate::new("hub", Arc::new(One), Arc::new(switchyard_platform::clock::SystemClock));
+    async fn authorizer_admits_only_existing_clusters_of_this_hub() {
+        let authorizer = Authorizer::new(
+            "hub",
+            Arc::new(One),
+            Arc::new(switchyard_controller::clock::SystemClock),
+        );
         let identity = |hub_id: &str, cluster: &str, uid: &str| ClusterIdentity {
             hub_id: hub_id.into(),
             cluster: cluster.into(),
             uid: uid.into(),
         };
-        assert_eq!(gate.admit(Some(&identity("hub", "east", "u1"))).await, Ok(()));
+        assert_eq!(authorizer.admit(Some(&identity("hub", "east", "u1"))).await, Ok(()));
         for (case, shown, refusal) in [
             ("nothing shown", None, Refusal::NoCertificate),
             (
@@ -157,7 +158,7 @@ mod tests {
                 Refusal::Recreated("east".into()),
             ),
         ] {
-            assert_eq!(gate.admit(shown.as_ref()).await, Err(refusal), "{case}");
+            assert_eq!(authorizer.admit(shown.as_ref()).await, Err(refusal), "{case}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What operators ask of the hub by annotations, for the audit stream.
+//! Writes operators' requests by annotation to the audit stream.
 //!
-//! The stores hold no `managedFields`, so the writer of an annotation is read from the API server, in a task of its own. Leaders
-//! change: what is in force when a term begins is written again, as found.
+//! The stores drop `managedFields`, so the annotation's writer is read from the API server in a
+//! task of its own. A new leader writes the annotations in force again, marked as found.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,34 +14,40 @@ use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_dispatcher::{AdoptRequest, ClusterConfig, Name, Uid, WorkloadFacts};
 use tokio::sync::Semaphore;
 
-use crate::audit::{self, Line, Operation, Outcome, Who};
+use crate::audit::{self, Actor, AuditOperation, AuditOutcome, AuditRecord};
 
-/// Writers that are read at once. Beyond it a line names none.
+/// Concurrent reads of writers. Beyond it, a record names no writer.
 const READS: usize = 8;
-/// How long the API server may take to name one.
+/// Deadline of one read.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// An operation, with the annotation that asks for it.
+/// An operation, and the annotation that asks for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
-    operation: Operation,
+pub(super) struct UserRequest {
+    operation: AuditOperation,
     annotation: &'static str,
     why: String,
-    result: Outcome,
+    result: AuditOutcome,
 }
 
-impl Asked {
-    fn new(operation: Operation, annotation: &'static str, why: String, result: Outcome) -> Self {
+impl UserRequest {
+    fn new(
+        operation: AuditOperation,
+        annotation: &'static str,
+        why: String,
+        result: AuditOutcome,
+    ) -> Self {
         Self { operation, annotation, why, result }
     }
 }
 
-/// What the change of a cluster's annotations asks. `is_open`: the circuit breaker is.
-pub(super) fn of_cluster(
+/// The requests in a change of a cluster's annotations. `is_open`: whether the circuit breaker is
+/// open.
+pub(super) fn cluster_requests(
     before: Option<&ClusterConfig>,
     now: &ClusterConfig,
     is_open: bool,
-) -> Vec<Asked> {
+) -> Vec<UserRequest> {
     let found = before.is_none();
     let none = ClusterConfig::default();
     let before = before.unwrap_or(&none);
@@ -49,58 +55,62 @@ pub(super) fn of_cluster(
     let mut asked = Vec::new();
     if (before.cordoned, before.draining) != (now.cordoned, now.draining) {
         let operation = match (now.cordoned, now.draining) {
-            (_, true) => Operation::Drain,
-            (true, false) => Operation::Cordon,
-            (false, false) => Operation::Uncordon,
+            (_, true) => AuditOperation::Drain,
+            (true, false) => AuditOperation::Cordon,
+            (false, false) => AuditOperation::Uncordon,
         };
-        asked.push(Asked::new(
+        asked.push(UserRequest::new(
             operation,
             names::SCHEDULING,
             why(operation.name()),
-            Outcome::Accepted,
+            AuditOutcome::Accepted,
         ));
     }
     if now.declared_lost && !before.declared_lost {
         let why = why("the loss that it is in now");
-        asked.push(Asked::new(
-            Operation::DeclareLost,
+        asked.push(UserRequest::new(
+            AuditOperation::DeclareLost,
             names::DECLARED_LOST,
             why,
-            Outcome::Accepted,
+            AuditOutcome::Accepted,
         ));
     }
-    // A value that was there before this term releases nothing.
+    // A value set before this term releases nothing.
     if !found && before.release != now.release {
-        let result = if is_open { Outcome::Accepted } else { Outcome::NoEffect };
+        let result = if is_open { AuditOutcome::Accepted } else { AuditOutcome::NoEffect };
         let why = now.release.as_deref().unwrap_or("the annotation was taken away").to_owned();
-        asked.push(Asked::new(Operation::ReleaseBreaker, names::BREAKER_RELEASE, why, result));
+        asked.push(UserRequest::new(
+            AuditOperation::ReleaseBreaker,
+            names::BREAKER_RELEASE,
+            why,
+            result,
+        ));
     }
     asked
 }
 
-/// The requests of a workload that were written last.
+/// The requests of a workload that were last written to the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Requests {
+pub(super) struct WorkloadAnnotations {
     moving: Option<(u64, Name)>,
     adopt: Option<AdoptRequest>,
 }
 
-impl Requests {
+impl WorkloadAnnotations {
     fn of(facts: &WorkloadFacts) -> Self {
         Self { moving: facts.move_request.clone(), adopt: facts.adopt.clone() }
     }
 }
 
-/// Where a workload stands, as far as its requests depend on it.
+/// The workload's state, as far as its requests depend on it.
 #[derive(Clone, Copy, Debug)]
-struct Standing {
+struct RequestState {
     attempt: u64,
     finished: bool,
-    /// It has adopted a copy.
     adopted: bool,
 }
 
-impl Standing {
+impl RequestState {
     fn of(facts: &WorkloadFacts) -> Self {
         Self {
             attempt: facts.state.attempt,
@@ -110,47 +120,57 @@ impl Standing {
     }
 }
 
-/// What the change of a workload's annotations asks.
-fn of_workload(before: &Requests, now: &Requests, at: Standing) -> Vec<Asked> {
-    let result =
-        |counts: bool| if counts && !at.finished { Outcome::Accepted } else { Outcome::NoEffect };
+/// The requests in a change of a workload's annotations.
+fn workload_requests(
+    before: &WorkloadAnnotations,
+    now: &WorkloadAnnotations,
+    at: RequestState,
+) -> Vec<UserRequest> {
+    let result = |counts: bool| {
+        if counts && !at.finished { AuditOutcome::Accepted } else { AuditOutcome::NoEffect }
+    };
     let mut asked = Vec::new();
     if let Some((attempt, to)) = now.moving.as_ref().filter(|_| before.moving != now.moving) {
         let why = format!("attempt {attempt} to {to}");
-        asked.push(Asked::new(Operation::Move, names::MOVE, why, result(*attempt == at.attempt)));
+        asked.push(UserRequest::new(
+            AuditOperation::Move,
+            names::MOVE,
+            why,
+            result(*attempt == at.attempt),
+        ));
     }
     if let Some(adopt) = now.adopt.as_ref().filter(|_| before.adopt != now.adopt) {
         let why = match adopt {
             AdoptRequest::NoCopy => "none".to_owned(),
             AdoptRequest::Copy(cluster, uid) => format!("{uid} on {cluster}"),
         };
-        asked.push(Asked::new(Operation::Adopt, names::ADOPT, why, result(!at.adopted)));
+        asked.push(UserRequest::new(AuditOperation::Adopt, names::ADOPT, why, result(!at.adopted)));
     }
     asked
 }
 
-/// The memory of one term.
-pub(super) struct Auditor {
+/// Remembers what was written in this term.
+pub(super) struct RequestAuditor {
     client: Client,
     reads: Arc<Semaphore>,
-    /// Of workloads that ask for something.
-    requests: BTreeMap<Uid, Requests>,
+    /// Workloads with a request.
+    requests: BTreeMap<Uid, WorkloadAnnotations>,
 }
 
-impl Auditor {
+impl RequestAuditor {
     pub(super) fn new(client: Client) -> Self {
         Self { client, reads: Arc::new(Semaphore::new(READS)), requests: BTreeMap::new() }
     }
 
-    /// A workload as it is now.
+    /// Audits the requests of a changed workload.
     pub(super) fn workload(&mut self, facts: &WorkloadFacts) {
         let before = self.requests.get(&facts.uid).cloned().unwrap_or_default();
-        let now = Requests::of(facts);
+        let now = WorkloadAnnotations::of(facts);
         if now == before {
             return;
         }
-        let asked = of_workload(&before, &now, Standing::of(facts));
-        if now == Requests::default() {
+        let asked = workload_requests(&before, &now, RequestState::of(facts));
+        if now == WorkloadAnnotations::default() {
             self.requests.remove(&facts.uid);
         } else {
             self.requests.insert(facts.uid.clone(), now);
@@ -160,40 +180,44 @@ impl Auditor {
         self.write(&api, &facts.name, &object, asked);
     }
 
-    /// A workload is gone.
     pub(super) fn gone(&mut self, uid: &Uid) {
         self.requests.remove(uid);
     }
 
-    /// What was asked of a cluster.
-    pub(super) fn cluster(&self, name: &str, asked: Vec<Asked>) {
+    /// Audits the requests for a cluster.
+    pub(super) fn cluster(&self, name: &str, asked: Vec<UserRequest>) {
         let api: Api<MultiKueueCluster> = Api::all(self.client.clone());
         self.write(&api, name, &format!("MultiKueueCluster/{name}"), asked);
     }
 
-    fn write<K>(&self, api: &Api<K>, name: &str, object: &str, asked: Vec<Asked>)
+    fn write<K>(&self, api: &Api<K>, name: &str, object: &str, asked: Vec<UserRequest>)
     where
         K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
     {
-        for Asked { operation, annotation, why, result } in asked {
-            let line =
-                |who| Line { operation, who, object: object.to_owned(), why: why.clone(), result };
+        for UserRequest { operation, annotation, why, result } in asked {
+            let line = |who| AuditRecord {
+                operation,
+                who,
+                object: object.to_owned(),
+                why: why.clone(),
+                result,
+            };
             let Ok(place) = self.reads.clone().try_acquire_owned() else {
-                line(Who::Unknown).write();
+                line(Actor::Unknown).write();
                 continue;
             };
-            let (line, api, name) = (line(Who::Unknown), api.clone(), name.to_owned());
+            let (line, api, name) = (line(Actor::Unknown), api.clone(), name.to_owned());
             tokio::spawn(async move {
                 let _place = place;
                 let found = tokio::time::timeout(DEADLINE, api.get_metadata(&name)).await;
-                let who = found.ok().and_then(Result::ok).map_or(Who::Unknown, |found| {
+                let who = found.ok().and_then(Result::ok).map_or(Actor::Unknown, |found| {
                     let entries = found.metadata.managed_fields.unwrap_or_default();
                     audit::writer(
                         &entries,
                         &["f:metadata", "f:annotations", &format!("f:{annotation}")],
                     )
                 });
-                Line { who, ..line }.write();
+                AuditRecord { who, ..line }.write();
             });
         }
     }
@@ -203,13 +227,19 @@ impl Auditor {
 mod tests {
     use super::*;
 
-    /// The rules before and now, whether the breaker is open, and what is told.
+    /// Rules before and now, whether the breaker is open, and the expected records.
     type ClusterCase =
         (&'static str, Option<ClusterConfig>, ClusterConfig, bool, &'static [&'static str]);
-    /// The requests before and now, where the workload stands, and what is told.
-    type WorkloadCase = (&'static str, Requests, Requests, Standing, &'static [&'static str]);
+    /// Requests before and now, the workload's state, and the expected records.
+    type WorkloadCase = (
+        &'static str,
+        WorkloadAnnotations,
+        WorkloadAnnotations,
+        RequestState,
+        &'static [&'static str],
+    );
 
-    fn told(asked: &[Asked]) -> Vec<String> {
+    fn told(asked: &[UserRequest]) -> Vec<String> {
         asked
             .iter()
             .map(|it| format!("{} ({}): {:?}", it.operation.name(), it.why, it.result))
@@ -217,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_cluster_rules_are_told_once() {
+    fn changed_cluster_rules_are_audited_once() {
         let none = ClusterConfig::default;
         let cordoned = || ClusterConfig { cordoned: true, ..none() };
         let drained = || ClusterConfig { cordoned: true, draining: true, ..none() };
@@ -262,18 +292,21 @@ mod tests {
             ("released before this term", None, released("1"), true, &[]),
         ];
         for (case, before, now, is_open, expected) in cases {
-            assert_eq!(told(&of_cluster(before.as_ref(), &now, is_open)), expected, "{case}");
+            assert_eq!(told(&cluster_requests(before.as_ref(), &now, is_open)), expected, "{case}");
         }
     }
 
     #[test]
-    fn new_requests_of_workloads_are_told_with_their_result() {
-        let moving =
-            |attempt: u64| Requests { moving: Some((attempt, "east".into())), adopt: None };
-        let adopting = |adopt: AdoptRequest| Requests { moving: None, adopt: Some(adopt) };
+    fn workload_request_is_audited_with_its_result() {
+        let moving = |attempt: u64| WorkloadAnnotations {
+            moving: Some((attempt, "east".into())),
+            adopt: None,
+        };
+        let adopting =
+            |adopt: AdoptRequest| WorkloadAnnotations { moving: None, adopt: Some(adopt) };
         let copy = || adopting(AdoptRequest::Copy("east".into(), "u".into()));
-        let none = Requests::default;
-        let at = Standing { attempt: 3, finished: false, adopted: false };
+        let none = WorkloadAnnotations::default;
+        let at = RequestState { attempt: 3, finished: false, adopted: false };
         let cases: [WorkloadCase; 9] = [
             ("nothing", none(), none(), at, &[]),
             ("move", none(), moving(3), at, &["move (attempt 3 to east): Accepted"]),
@@ -290,7 +323,7 @@ mod tests {
                 "a finished job",
                 none(),
                 moving(3),
-                Standing { finished: true, ..at },
+                RequestState { finished: true, ..at },
                 &["move (attempt 3 to east): NoEffect"],
             ),
             ("adopt", none(), copy(), at, &["adopt (u on east): Accepted"]),
@@ -299,12 +332,12 @@ mod tests {
                 "one that has adopted",
                 none(),
                 copy(),
-                Standing { adopted: true, ..at },
+                RequestState { adopted: true, ..at },
                 &["adopt (u on east): NoEffect"],
             ),
         ];
         for (case, before, now, at, expected) in cases {
-            assert_eq!(told(&of_workload(&before, &now, at)), expected, "{case}");
+            assert_eq!(told(&workload_requests(&before, &now, at)), expected, "{case}");
         }
     }
 }

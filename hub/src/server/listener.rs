@@ -1,4 +1,4 @@
-//! The listener: connections as they come, TLS in a task of its own, then gRPC.
+//! Accepts agents' connections: each TLS handshake in a task of its own, then gRPC.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,34 +17,31 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
-use super::agent::AgentService;
-use super::conn::{Conn, Peer};
-use super::connection_limit::Places;
+use super::agent_connection::{AgentConnection, Peer};
+use super::agent_service::AgentService;
+use super::connection_limit::ConnectionLimiter;
 use super::enrolment::EnrolmentService;
-use super::{Settings, TlsKeeper};
+use super::{ListenerTls, ServerSettings};
 use crate::limits::MAX_AGENT_MESSAGE;
 
-/// Tokens and signing requests are small.
+/// Largest enrolment message, in bytes: a token and a signing request.
 const ENROLMENT_MESSAGE: usize = 64 * 1024;
-/// Connections with their handshake done that wait to be taken over.
+/// Connections past their handshake that wait for the gRPC server.
 const READY: usize = 64;
-/// Calls at once on one connection: an agent has a session, and renews its certificate.
+/// Concurrent calls on one connection: an agent has a session and renews its certificate.
 const STREAMS: u32 = 2;
 
-/// What is served.
-pub struct Services {
-    /// Enrolment.
+/// The gRPC services of the agents' listener.
+pub struct AgentServices {
     pub enrolment: EnrolmentService,
-    /// Sessions.
     pub agent: AgentService,
 }
 
-/// Where connections come from: a TCP listener, or what stands for one.
+/// A TCP listener, or a test's replacement for one.
 pub trait Listen: Send {
-    /// One connection.
     type Io: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
-    /// The next connection, and whose it is.
+    /// The next connection, and its peer's address.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Io, SocketAddr)>> + Send;
 }
 
@@ -63,15 +60,15 @@ impl Listen for TcpListener {
 /// Serves until shutdown.
 ///
 /// # Errors
-/// When the HTTP server ends by itself.
+/// The HTTP server failed.
 pub async fn serve<L: Listen>(
     listener: L,
-    tls: Arc<TlsKeeper>,
-    services: Services,
-    settings: Settings,
+    tls: Arc<ListenerTls>,
+    services: AgentServices,
+    settings: ServerSettings,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (ready, incoming) = mpsc::channel::<Result<Conn<L::Io>, io::Error>>(READY);
+    let (ready, incoming) = mpsc::channel::<Result<AgentConnection<L::Io>, io::Error>>(READY);
     let keepalive = settings.ping_interval * 2;
     let server = Server::builder()
         .http2_keepalive_interval(Some(keepalive))
@@ -99,43 +96,44 @@ pub async fn serve<L: Listen>(
     }
 }
 
-/// Accepts for ever. Never waits for a caller.
+/// Accepts connections without end, and never waits for a caller.
 async fn accept<L: Listen>(
     mut listener: L,
-    tls: Arc<TlsKeeper>,
-    ready: mpsc::Sender<Result<Conn<L::Io>, io::Error>>,
-    settings: Settings,
+    tls: Arc<ListenerTls>,
+    ready: mpsc::Sender<Result<AgentConnection<L::Io>, io::Error>>,
+    settings: ServerSettings,
 ) {
-    let places = Places::new(settings.newcomers, settings.of_a_source, settings.of_a_cluster);
+    let limiter =
+        ConnectionLimiter::new(settings.newcomers, settings.per_address, settings.per_cluster);
     loop {
         let (io, address) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, mostly: let some go first.
+                // The usual cause is a lack of file descriptors. Wait for connections to close.
                 tracing::warn!(%error, "accepting a connection failed");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
-        let (tls, ready, settings, places) =
-            (tls.clone(), ready.clone(), settings.clone(), places.clone());
-        // Taken here, in the order of arrival.
-        let place = places.newcomer(address.ip());
+        let (tls, ready, settings, limiter) =
+            (tls.clone(), ready.clone(), settings.clone(), limiter.clone());
+        // Taken before the task starts, so that slots follow the order of arrival.
+        let slot = limiter.newcomer(address.ip());
         tokio::spawn(async move {
-            let taken = place.taken();
+            let evicted = slot.evicted();
             let shaken = tokio::select! {
-                () = taken.cancelled() => return tracing::debug!(peer = %address, "too many newcomers, this one was closed"),
+                () = evicted.cancelled() => return tracing::debug!(peer = %address, "too many newcomers, this one was closed"),
                 shaken = tokio::time::timeout(settings.handshake, handshake(io, tls.current())) => shaken,
             };
             match shaken {
                 Ok(Ok(io)) => {
                     let peer = Peer::of(&io, address);
-                    let place = match &peer.identity {
-                        Some(identity) => places.of(&identity.uid),
-                        None => place,
+                    let slot = match &peer.identity {
+                        Some(identity) => limiter.of(&identity.uid),
+                        None => slot,
                     };
-                    let conn = Conn::new(io, peer, settings.unauthenticated, place);
-                    // Closed only when the server ends.
+                    let conn = AgentConnection::new(io, peer, settings.unauthenticated, slot);
+                    // Fails only when the server has ended.
                     let _ = ready.send(Ok(conn)).await;
                 }
                 Ok(Err(error)) => tracing::debug!(peer = %address, %error, "TLS handshake refused"),

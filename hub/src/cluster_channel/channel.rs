@@ -1,5 +1,6 @@
-//! Where the dispatcher's task and one cluster's session meet: the outbox and the state of the session, under one
-//! short lock, and a bell for the session's writer. Neither side ever waits for the other.
+//! Where the dispatcher's task and one cluster's session meet. One short lock guards the outbox and
+//! the session's state, and a notification wakes the session's writer. Neither side waits for the
+//! other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,16 +10,15 @@ use switchyard_proto::v1::{Assignment, Desired, Digest, Observed};
 use tokio::sync::watch;
 
 use super::inbound::{Accepted, Inbound};
-use super::outbox::{Content, Limits, Outbox};
+use super::outbox::{MessageLimits, Outbox, Payload};
 
-/// What the session's writer sends next.
+/// The next message of the session's writer.
 #[derive(Debug, PartialEq)]
 pub enum Outgoing {
-    /// Desired state.
     Desired(Desired),
-    /// Observations up to here are persisted.
+    /// Observations up to this sequence number are persisted.
     Ack(u64),
-    /// Observations of these buckets are wanted again.
+    /// The agent shall send the observations of these buckets again.
     Resend(Vec<u32>),
 }
 
@@ -31,15 +31,15 @@ struct State {
     session: u64,
 }
 
-/// One cluster's port.
+/// The channel between the dispatcher's task and the sessions of one cluster.
 #[derive(Debug)]
-pub struct Port {
+pub struct ClusterChannel {
     state: Mutex<State>,
-    bell: watch::Sender<u64>,
+    changed: watch::Sender<u64>,
 }
 
-impl Port {
-    /// A port with an empty outbox; see [`Outbox::new`] for `start`.
+impl ClusterChannel {
+    /// A channel with an empty outbox; see [`Outbox::new`] for `start`.
     pub fn new(start: u64) -> Self {
         let state = State {
             outbox: Outbox::new(start),
@@ -47,32 +47,31 @@ impl Port {
             resend: None,
             session: 0,
         };
-        Self { state: Mutex::new(state), bell: watch::Sender::new(0) }
+        Self { state: Mutex::new(state), changed: watch::Sender::new(0) }
     }
 
-    // A panic while it is held would have been between two plain assignments: what is there can be used.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
-    // Every listener hears it, so a session that is about to end cannot take it from its successor.
-    fn ring(&self) {
-        self.bell.send_modify(|count| *count = count.wrapping_add(1));
+    // Every receiver sees the change, so a session that ends cannot consume it for its successor.
+    fn notify(&self) {
+        self.changed.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    // === the dispatcher's side
+    // === used by the dispatcher's task
 
     /// See [`Outbox::set`].
-    pub fn set(&self, assignment: Assignment, content: Option<Arc<Content>>) {
-        if self.lock().outbox.set(assignment, content) {
-            self.ring();
+    pub fn set(&self, assignment: Assignment, payload: Option<Arc<Payload>>) {
+        if self.lock().outbox.set(assignment, payload) {
+            self.notify();
         }
     }
 
-    /// See [`Outbox::exchange`].
-    pub fn exchange(&self, workload_uid: &str, content: Arc<Content>) {
-        if self.lock().outbox.exchange(workload_uid, content) {
-            self.ring();
+    /// See [`Outbox::replace_payload`].
+    pub fn replace_payload(&self, workload_uid: &str, payload: Arc<Payload>) {
+        if self.lock().outbox.replace_payload(workload_uid, payload) {
+            self.notify();
         }
     }
 
@@ -81,31 +80,31 @@ impl Port {
         self.lock().outbox.forget(workload_uid, attempt);
     }
 
-    /// The attempt that was last set for a workload.
+    /// The attempt last set for a workload.
     pub fn attempt(&self, workload_uid: &str) -> Option<u64> {
         Some(self.lock().outbox.get(workload_uid)?.attempt)
     }
 
-    /// By which name the Workload of this attempt goes there, if it was set.
+    /// The name of the Workload that was set for this attempt.
     pub fn name(&self, workload_uid: &str, attempt: u64) -> Option<String> {
         Some(self.lock().outbox.get(workload_uid)?)
             .filter(|set| set.attempt == attempt)
             .map(|set| set.name.clone())
     }
 
-    /// The content that was set for a workload.
-    pub fn content(&self, workload_uid: &str) -> Option<Arc<Content>> {
-        self.lock().outbox.content(workload_uid)
+    /// The payload last set for a workload.
+    pub fn payload(&self, workload_uid: &str) -> Option<Arc<Payload>> {
+        self.lock().outbox.payload(workload_uid)
     }
 
-    /// A terminal state is persisted.
+    /// The terminal state of an attempt is persisted.
     pub fn persisted(&self, workload_uid: &str, attempt: u64) {
         if self.lock().inbound.persisted(workload_uid, attempt) {
-            self.ring();
+            self.notify();
         }
     }
 
-    // === the session's side
+    // === used by the session
 
     /// A session takes over. Returns whether a snapshot follows.
     pub fn open(&self, session: u64, known: Option<u64>) -> bool {
@@ -115,11 +114,11 @@ impl Port {
         state.resend = None;
         let snapshot = state.outbox.open(known);
         drop(state);
-        self.ring();
+        self.notify();
         snapshot
     }
 
-    /// The session is over, unless another has taken over.
+    /// Ends the session, unless another has taken over.
     pub fn close(&self, session: u64) {
         let mut state = self.lock();
         if state.session == session {
@@ -128,8 +127,8 @@ impl Port {
         }
     }
 
-    /// What to send next, if there is something, and the session is the one that may.
-    pub fn next(&self, session: u64, limits: Limits) -> Option<Outgoing> {
+    /// The next message, unless another session has taken over.
+    pub fn next(&self, session: u64, limits: MessageLimits) -> Option<Outgoing> {
         let mut state = self.lock();
         if state.session != session {
             return None;
@@ -143,12 +142,13 @@ impl Port {
         state.outbox.next(limits).map(Outgoing::Desired)
     }
 
-    /// Changes whenever [`Self::next`] may have something.
+    /// Changes whenever [`Self::next`] may have a message.
     pub fn listen(&self) -> watch::Receiver<u64> {
-        self.bell.subscribe()
+        self.changed.subscribe()
     }
 
-    /// Takes a message of observations; see [`Inbound::accept`]. Terminal states are held until persisted.
+    /// Takes a message of observations; see [`Inbound::accept`]. None if another session has taken
+    /// over.
     pub fn accept(&self, session: u64, message: &Observed) -> Option<Accepted> {
         let mut state = self.lock();
         if state.session != session {
@@ -159,11 +159,11 @@ impl Port {
             state.inbound.hold_ends(message);
         }
         drop(state);
-        self.ring();
+        self.notify();
         Some(accepted)
     }
 
-    /// The agent's digest: what drifted is asked for again.
+    /// Compares the agent's digest, and asks for drifted buckets again. Returns their number.
     pub fn digest(&self, session: u64, digest: &Digest) -> usize {
         let mut state = self.lock();
         if state.session != session {
@@ -176,12 +176,12 @@ impl Port {
         }
         drop(state);
         if count > 0 {
-            self.ring();
+            self.notify();
         }
         count
     }
 
-    /// The agent has taken the desired state over up to here.
+    /// The agent has applied desired state up to this revision.
     pub fn acked(&self, session: u64, revision: u64) {
         let mut state = self.lock();
         if state.session == session {
@@ -190,30 +190,29 @@ impl Port {
     }
 }
 
-/// The ports of all clusters, made when first asked for.
+/// The channels of all clusters, made on first use.
 #[derive(Debug, Default)]
-pub struct Ports(Mutex<BTreeMap<String, Arc<Port>>>);
+pub struct ClusterChannels(Mutex<BTreeMap<String, Arc<ClusterChannel>>>);
 
-impl Ports {
-    /// The port of a cluster.
-    pub fn of(&self, cluster: &str) -> Arc<Port> {
-        let mut ports = self.0.lock();
-        if let Some(port) = ports.get(cluster) {
-            return port.clone();
+impl ClusterChannels {
+    pub fn of(&self, cluster: &str) -> Arc<ClusterChannel> {
+        let mut channels = self.0.lock();
+        if let Some(channel) = channels.get(cluster) {
+            return channel.clone();
         }
         let start = u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or(0);
-        let port = Arc::new(Port::new(start));
-        ports.insert(cluster.to_owned(), port.clone());
-        port
+        let channel = Arc::new(ClusterChannel::new(start));
+        channels.insert(cluster.to_owned(), channel.clone());
+        channel
     }
 
-    /// Forgets what was desired, everywhere: another term begins. All sessions must have been cut.
+    /// Forgets the desired state of all clusters for a new term. All sessions must be closed
+    /// before.
     pub fn clear(&self) {
         self.0.lock().clear();
     }
 }
 
-/// A set of uids, for events.
 pub fn uids(inventory: &BTreeSet<String>) -> switchyard_dispatcher::Uids {
     inventory.iter().map(|uid| uid.as_str().into()).collect()
 }

@@ -1,40 +1,40 @@
-//! The reason and the message of the condition. Pure.
+//! Reason and message of the condition `WorkerTrouble`. Pure.
 
 use jiff::Timestamp;
 use switchyard_api::conditions::reasons::worker_trouble as reasons;
 use switchyard_proto::trouble;
 use switchyard_proto::v1::JobTrouble;
 
-/// How the hub stands with the cluster, in wall time.
+/// The hub's contact with a cluster, in wall-clock time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::dispatcher_task) enum Connection {
-    /// Its last state is fresh.
+    /// Its last report is fresh.
     Heard,
     /// It is silent.
     Silent { since: Timestamp, given_up: Option<Timestamp> },
-    /// The MultiKueueCluster is deleted.
+    /// Its MultiKueueCluster was deleted.
     Removed { given_up: Option<Timestamp> },
 }
 
 /// Reason and message of the condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::dispatcher_task) struct Word {
-    /// Of a closed set.
+pub(in crate::dispatcher_task) struct TroubleDescription {
+    /// From a closed set.
     pub(in crate::dispatcher_task) reason: &'static str,
     pub(in crate::dispatcher_task) message: String,
 }
 
-/// The condition for a job on a cluster; none without trouble.
-pub(in crate::dispatcher_task) fn word(
+/// The condition of a job on a cluster. None without trouble.
+pub(in crate::dispatcher_task) fn describe(
     cluster: &str,
     connection: &Connection,
     troubles: &[JobTrouble],
-) -> Option<Word> {
+) -> Option<TroubleDescription> {
     let known = || troubles.iter().map(one).collect::<Vec<_>>().join("; ");
     match connection {
         Connection::Heard => {
             let first = troubles.first()?;
-            Some(Word {
+            Some(TroubleDescription {
                 reason: trouble::known_reason(&first.reason),
                 message: format!("on \"{cluster}\": {}", known()),
             })
@@ -54,7 +54,7 @@ pub(in crate::dispatcher_task) fn word(
             let message = format!(
                 "nothing was heard of \"{cluster}\" since {since}: what is shown of the job is as of then; {then}{last}"
             );
-            Some(Word { reason: reasons::CLUSTER_UNREACHABLE, message })
+            Some(TroubleDescription { reason: reasons::CLUSTER_UNREACHABLE, message })
         }
         Connection::Removed { given_up } => {
             let then = match given_up {
@@ -65,7 +65,7 @@ pub(in crate::dispatcher_task) fn word(
                 "MultiKueueCluster \"{cluster}\" was deleted: the job may run on there, and nothing is heard of it; {then}. \
                  To keep the job, create the MultiKueueCluster again; to end it, delete it here and on the cluster"
             );
-            Some(Word { reason: reasons::CLUSTER_REMOVED, message })
+            Some(TroubleDescription { reason: reasons::CLUSTER_REMOVED, message })
         }
     }
 }
@@ -122,9 +122,13 @@ mod tests {
          it up there at 1970-01-01T00:02:00Z and queues it again. To keep the job, create the MultiKueueCluster again; to end \
          it, delete it here and on the cluster"
     )]
-    fn words(#[case] connection: Connection, #[case] reasons: &[&str], #[case] expected: &str) {
-        let said = word("west", &connection, &troubles(reasons));
-        let said = said.map(|word| format!("{}|{}", word.reason, word.message)).unwrap_or_default();
+    fn description_has_reason_and_message(
+        #[case] connection: Connection,
+        #[case] reasons: &[&str],
+        #[case] expected: &str,
+    ) {
+        let said = describe("west", &connection, &troubles(reasons));
+        let said = said.map(|it| format!("{}|{}", it.reason, it.message)).unwrap_or_default();
         assert_eq!(said, expected);
     }
 }

@@ -1,4 +1,4 @@
-//! What the status of a MultiKueueCluster is to say next, and what people are told once it says so. Pure.
+//! The next status of a MultiKueueCluster, and the events that go with it. Pure.
 
 use std::time::Duration;
 
@@ -9,55 +9,52 @@ use switchyard_api::v1beta2::{MultiKueueCluster, MultiKueueClusterStatus};
 
 use super::status::differ_beyond_capacity;
 
-/// Capacity in a cluster's status is written at most this often: it is for people.
+/// Least time between two writes of a status for its capacity. Operators read it.
 pub(super) const CAPACITY_EVERY: Duration = Duration::from_secs(5);
-/// A cluster's status is written at most this often, however often its agent comes and goes.
+/// Least time between two writes of a status, however often an agent connects.
 pub(super) const CHANGES_EVERY: Duration = Duration::from_millis(250);
 
-/// A status in the making.
-pub(super) struct Draft {
+/// A status under construction.
+pub(super) struct StatusDraft {
     before: MultiKueueClusterStatus,
-    /// As it is to be.
     pub(super) after: MultiKueueClusterStatus,
     now: Timestamp,
     news: bool,
     warnings: Vec<Warning>,
 }
 
-/// An event of the type Warning: its reason and note.
+/// Reason and note of a Warning event.
 pub(super) type Warning = (&'static str, String);
 
-/// What is to be done about it.
+/// The next step for a draft.
 #[derive(Debug, PartialEq)]
-pub(super) enum Plan {
-    /// It says so already.
+pub(super) enum StatusPlan {
+    /// The status says all of it already.
     Done,
-    /// It is looked at again after so long; nobody is told before.
+    /// Reconcile again after this time. Publish no event before.
     Later(Duration),
-    /// It is written; then these are published.
+    /// Write the status, then publish these events.
     Write(Vec<Warning>),
 }
 
-impl Draft {
-    /// Begins with what the object says.
+impl StatusDraft {
     pub(super) fn new(cluster: &MultiKueueCluster, now: Timestamp) -> Self {
         let before = cluster.status.clone().unwrap_or_default();
         Self { after: before.clone(), before, now, news: false, warnings: Vec::new() }
     }
 
-    /// As it was.
     pub(super) fn before(&self) -> &MultiKueueClusterStatus {
         &self.before
     }
 
-    /// Sets a condition. Returns whether that is news.
+    /// Sets a condition. Returns whether it changed.
     pub(super) fn set(&mut self, condition: Condition) -> bool {
         let news = conditions::set(&mut self.after.conditions, condition, self.now);
         self.news |= news;
         news
     }
 
-    /// Sets a condition under which something is amiss, and warns each time that it says something else.
+    /// Sets a condition that reports a fault. Warns when the fault occurs or its message changes.
     pub(super) fn set_and_warn(&mut self, reason: &'static str, condition: Condition) {
         let (holds, note) = (condition.status == conditions::TRUE, condition.message.clone());
         if self.set(condition) && holds {
@@ -65,7 +62,8 @@ impl Draft {
         }
     }
 
-    /// As [`Self::set_and_warn`], for what changes all the time: warns only when it begins.
+    /// As [`Self::set_and_warn`], but warns only when the fault occurs: its message changes all the
+    /// time.
     pub(super) fn set_and_warn_once(&mut self, reason: &'static str, condition: Condition) {
         if conditions::is_true(&self.after.conditions, &condition.type_) {
             self.set(condition);
@@ -74,18 +72,18 @@ impl Draft {
         }
     }
 
-    /// What is to be done; `written`: how long ago its status was last written.
-    pub(super) fn plan(&self, written: Option<Duration>) -> Plan {
+    /// The next step. `written` is the time since the last write.
+    pub(super) fn plan(&self, written: Option<Duration>) -> StatusPlan {
         let news = self.news
             || differ_beyond_capacity(self.before.agent.as_ref(), self.after.agent.as_ref());
         if !news && self.before == self.after {
-            return Plan::Done;
+            return StatusPlan::Done;
         }
         let every = if news { CHANGES_EVERY } else { CAPACITY_EVERY };
         match written.and_then(|written| every.checked_sub(written)).filter(|left| !left.is_zero())
         {
-            Some(left) => Plan::Later(left),
-            None => Plan::Write(self.warnings.clone()),
+            Some(left) => StatusPlan::Later(left),
+            None => StatusPlan::Write(self.warnings.clone()),
         }
     }
 }
@@ -107,8 +105,8 @@ mod tests {
         .unwrap()
     }
 
-    fn draft(before: Option<bool>, once: bool, holds: bool, message: &str) -> Draft {
-        let mut draft = Draft::new(&cluster(before), Timestamp::UNIX_EPOCH);
+    fn draft(before: Option<bool>, once: bool, holds: bool, message: &str) -> StatusDraft {
+        let mut draft = StatusDraft::new(&cluster(before), Timestamp::UNIX_EPOCH);
         let condition = conditions::new("Amiss", holds, "Reason", message, None);
         if once {
             draft.set_and_warn_once("Amiss", condition);
@@ -119,19 +117,19 @@ mod tests {
     }
 
     #[test]
-    fn people_are_told_when_it_is_written_and_not_each_time_that_it_is_looked_at() {
+    fn event_is_published_with_the_write_only() {
         let begins = draft(None, false, true, "now");
-        let told = || Plan::Write(vec![("Amiss", "now".to_owned())]);
+        let told = || StatusPlan::Write(vec![("Amiss", "now".to_owned())]);
         assert_eq!(begins.plan(None), told());
         assert_eq!(
             begins.plan(Some(Duration::from_millis(100))),
-            Plan::Later(Duration::from_millis(150))
+            StatusPlan::Later(Duration::from_millis(150))
         );
         assert_eq!(begins.plan(Some(CHANGES_EVERY)), told());
     }
 
     #[test]
-    fn people_are_told_of() {
+    fn warning_is_published_for_new_faults() {
         let cases = [
             ("what begins", (None, false, true, "now"), Some(1)),
             ("what begins again", (Some(false), false, true, "now"), Some(1)),
@@ -151,17 +149,17 @@ mod tests {
         ];
         for (case, (before, once, holds, message), want) in cases {
             let told = match draft(before, once, holds, message).plan(None) {
-                Plan::Write(warnings) => Some(warnings.len()),
-                Plan::Done | Plan::Later(_) => None,
+                StatusPlan::Write(warnings) => Some(warnings.len()),
+                StatusPlan::Done | StatusPlan::Later(_) => None,
             };
             assert_eq!(told, want, "{case}");
         }
     }
 
     #[test]
-    fn figures_wait_for_longer_than_news() {
-        let mut figures = Draft::new(&cluster(None), Timestamp::UNIX_EPOCH);
-        assert_eq!(figures.plan(None), Plan::Done);
+    fn capacity_waits_longer_than_conditions() {
+        let mut figures = StatusDraft::new(&cluster(None), Timestamp::UNIX_EPOCH);
+        assert_eq!(figures.plan(None), StatusPlan::Done);
         figures.after.orphans = vec![
             serde_json::from_value(json!({
                 "workloadUid": "u", "namespace": "ns", "name": "w", "attempt": 1, "state": "Running",
@@ -169,6 +167,9 @@ mod tests {
             }))
             .unwrap(),
         ];
-        assert_eq!(figures.plan(Some(Duration::from_secs(1))), Plan::Later(Duration::from_secs(4)));
+        assert_eq!(
+            figures.plan(Some(Duration::from_secs(1))),
+            StatusPlan::Later(Duration::from_secs(4))
+        );
     }
 }

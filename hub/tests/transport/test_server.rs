@@ -1,5 +1,5 @@
-//! The hub's door around things that a test holds: the clusters that exist, the tokens, the term, the authorities, the
-//! clock, and the place of the dispatcher, which is the test's own.
+//! A hub's agent server around parts that the test controls: clusters, tokens, term, CAs and clock.
+//! The test stands in for the dispatcher.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,13 +14,15 @@ use switchyard_agent::identity::{Identity, Store};
 use switchyard_agent::route::{Dial, Route, Tcp};
 use switchyard_agent::session::{Dialler, SessionState};
 use switchyard_agent::{AllowedNamespaces, CapacitySource, run_core};
-use switchyard_hub::cluster_channel::Ports;
+use switchyard_controller::EpochFloor;
+use switchyard_controller::clock::Clock;
+use switchyard_hub::cluster_channel::ClusterChannels;
 use switchyard_hub::server::{
-    AgentService, Clusters, EnrolmentService, Gate, Listen, Registry, SessionEvent, Sessions,
-    Settings, TlsKeeper, Tokens, serve,
+    AgentService, Authorizer, ClusterLookup, EnrolmentService, Listen, ListenerTls, Registry,
+    ServerSettings, SessionEvent, Sessions, Tokens, serve,
 };
-use switchyard_hub_pki::store::RedeemError;
 use switchyard_hub_pki::token::{Token, TokenBook};
+use switchyard_hub_pki::token_store::RedeemError;
 use switchyard_hub_pki::{Authority, Ca};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -29,10 +31,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::api;
 
-/// Every wait of these tests.
+/// Deadline of every wait.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// Waits for what must come.
+/// Waits for an event that must come.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(SOON, future).await {
         Ok(value) => value,
@@ -40,15 +42,15 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// A wall clock that runs with tokio's, and that a test may put forward.
+/// A wall clock that follows tokio's. A test may advance it.
 #[derive(Clone)]
-pub(crate) struct HandClock {
+pub(crate) struct ManualClock {
     base: Timestamp,
     began: tokio::time::Instant,
     ahead: Arc<Mutex<SignedDuration>>,
 }
 
-impl HandClock {
+impl ManualClock {
     pub(crate) fn new(base: Timestamp) -> Self {
         Self { base, began: tokio::time::Instant::now(), ahead: Arc::default() }
     }
@@ -58,7 +60,7 @@ impl HandClock {
     }
 }
 
-impl Clock for HandClock {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         self.base
             + SignedDuration::try_from(self.began.elapsed()).unwrap()
@@ -72,12 +74,12 @@ impl Clock for HandClock {
 
 /// The MultiKueueClusters: name and uid.
 #[derive(Default)]
-struct Named {
+struct FakeClusters {
     uids: Mutex<BTreeMap<String, String>>,
     looked_up: AtomicUsize,
 }
 
-impl Clusters for Named {
+impl ClusterLookup for FakeClusters {
     fn agent_cluster(&self, name: &str) -> Option<String> {
         self.looked_up.fetch_add(1, Ordering::Relaxed);
         self.uids.lock().unwrap().get(name).cloned()
@@ -85,13 +87,13 @@ impl Clusters for Named {
 }
 
 #[derive(Default)]
-struct Book {
+struct FakeTokens {
     book: Mutex<TokenBook>,
-    /// The next token of these clusters is used up, and no answer comes.
+    /// Clusters whose next token is used up while its answer is lost.
     silent: Mutex<BTreeSet<String>>,
 }
 
-impl Tokens for Book {
+impl Tokens for FakeTokens {
     fn is_known<'a>(
         &'a self,
         token: &'a Token,
@@ -125,50 +127,51 @@ impl Tokens for Book {
     }
 }
 
-/// What a test holds of a hub. Dropping it ends the hub.
-pub(crate) struct Door {
-    pub(crate) ports: Arc<Ports>,
+/// The parts of a hub that a test controls. Dropping it stops the hub.
+pub(crate) struct TestServer {
+    pub(crate) channels: Arc<ClusterChannels>,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) clock: HandClock,
+    pub(crate) clock: ManualClock,
     pub(crate) authority: watch::Sender<Arc<Authority>>,
-    /// Agents are let in while there is one.
+    /// Agents may connect while it holds a term.
     pub(crate) term: watch::Sender<Option<u64>>,
-    /// What the election is told of epochs that agents remember.
+    /// The epochs that agents raised.
     pub(crate) floor: EpochFloor,
-    clusters: Arc<Named>,
-    book: Arc<Book>,
+    clusters: Arc<FakeClusters>,
+    book: Arc<FakeTokens>,
     shutdown: CancellationToken,
 }
 
-impl Drop for Door {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.shutdown.cancel();
     }
 }
 
-/// The door answers enrolments within this.
+/// Deadline of an enrolment.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// The term's epoch.
+/// The epoch of the term.
 pub(crate) const EPOCH: u64 = 7;
 
-/// The clusters that every door knows.
+/// The clusters that exist at the start.
 pub(crate) const CLUSTERS: [&str; 3] = ["east", "north", "west"];
 
-impl Door {
-    /// Opens it on a listener, and gives what sessions tell.
+impl TestServer {
+    /// Opens the server on a listener. Returns the events of its sessions.
     pub(crate) fn open(
         listener: impl Listen + 'static,
-        settings: Settings,
-        clock: HandClock,
+        settings: ServerSettings,
+        clock: ManualClock,
     ) -> (Self, mpsc::Receiver<SessionEvent>) {
         let (authority, authorities) = watch::channel(Arc::new(Authority::new(ca(&clock))));
-        let clusters = Arc::new(Named::default());
+        let clusters = Arc::new(FakeClusters::default());
         for name in CLUSTERS {
             clusters.uids.lock().unwrap().insert(name.into(), format!("{name}-uid"));
         }
-        let book = Arc::new(Book::default());
-        let (ports, registry) = (Arc::new(Ports::default()), Arc::new(Registry::default()));
+        let book = Arc::new(FakeTokens::default());
+        let (channels, registry) =
+            (Arc::new(ClusterChannels::default()), Arc::new(Registry::default()));
         let (term, watched) = watch::channel(Some(EPOCH));
         let (sender, events) = mpsc::channel(switchyard_hub::dispatcher_task::SESSION_EVENTS);
         let floor = EpochFloor::default();
@@ -176,26 +179,29 @@ impl Door {
             "hub",
             settings.clone(),
             registry.clone(),
-            ports.clone(),
+            channels.clone(),
             watched,
             sender,
         );
-        let sessions = sessions.raising(floor.clone());
+        let sessions = sessions.with_epoch_floor(floor.clone());
         let time: Arc<dyn Clock> = Arc::new(clock.clone());
-        let gate = Gate::new("hub", clusters.clone(), time.clone());
-        let life = settings.agent_life;
-        let services = switchyard_hub::server::Services {
+        let gate = Authorizer::new("hub", clusters.clone(), time.clone());
+        let life = settings.agent_certificate_life;
+        let services = switchyard_hub::server::AgentServices {
             enrolment: EnrolmentService::new(gate.clone(), authorities.clone(), book.clone(), life)
                 .within(ANSWER),
             agent: AgentService::new(gate, Arc::new(sessions)),
         };
-        let tls = Arc::new(TlsKeeper::new(authorities, Vec::new(), time).unwrap());
+        let tls = Arc::new(ListenerTls::new(authorities, Vec::new(), time).unwrap());
         let shutdown = CancellationToken::new();
         tokio::spawn(serve(listener, tls, services, settings, shutdown.clone()));
-        (Self { ports, registry, clock, authority, term, floor, clusters, book, shutdown }, events)
+        (
+            Self { channels, registry, clock, authority, term, floor, clusters, book, shutdown },
+            events,
+        )
     }
 
-    /// As an administrator makes it.
+    /// A join token as an administrator makes it.
     pub(crate) fn token(&self, cluster: &str) -> Join {
         Join::new(
             self.bare_token(cluster).to_string(),
@@ -203,63 +209,63 @@ impl Door {
         )
     }
 
-    /// The same without what the agent knows the hub by.
+    /// A token without the hub's address and CA pin.
     pub(crate) fn bare_token(&self, cluster: &str) -> Token {
         let token = Token::from_random(cluster, rand::random(), rand::random());
         self.book.book.lock().unwrap().add(&token, 3600, self.clock.now().as_second()).unwrap();
         token
     }
 
-    /// The next token of this cluster is used up, and the answer is lost.
+    /// Loses the answer to the next enrolment of this cluster.
     pub(crate) fn lose_the_next_answer(&self, cluster: &str) {
         self.book.silent.lock().unwrap().insert(cluster.to_owned());
     }
 
-    /// How often MultiKueueClusters were looked up.
+    /// How often MultiKueueClusters were looked up at the API server.
     pub(crate) fn looked_up(&self) -> usize {
         self.clusters.looked_up.load(Ordering::Relaxed)
     }
 
-    /// A MultiKueueCluster is made anew, with another uid.
+    /// Recreates a MultiKueueCluster with another uid.
     pub(crate) fn recreate(&self, cluster: &str) {
         self.clusters.uids.lock().unwrap().insert(cluster.to_owned(), "another-uid".to_owned());
     }
 
-    /// A MultiKueueCluster is deleted.
     pub(crate) fn delete(&self, cluster: &str) {
         self.clusters.uids.lock().unwrap().remove(cluster);
     }
 }
 
-/// A new authority.
-pub(crate) fn ca(clock: &HandClock) -> Ca {
+/// A new CA.
+pub(crate) fn ca(clock: &ManualClock) -> Ca {
     Ca::generate("hub", clock.now()).unwrap()
 }
 
-/// A door on a loopback address.
+/// A server on a loopback address.
 pub(crate) struct Loopback {
-    pub(crate) door: Door,
+    pub(crate) server: TestServer,
     pub(crate) events: mpsc::Receiver<SessionEvent>,
     pub(crate) address: std::net::SocketAddr,
 }
 
 impl Loopback {
-    pub(crate) async fn open(settings: Settings) -> Self {
+    pub(crate) async fn open(settings: ServerSettings) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (door, events) = Door::open(listener, settings, HandClock::new(Timestamp::now()));
-        Self { door, events, address }
+        let (server, events) =
+            TestServer::open(listener, settings, ManualClock::new(Timestamp::now()));
+        Self { server, events, address }
     }
 
-    /// The agents' way to it.
+    /// The agents' route to the server.
     pub(crate) fn route(&self) -> Route {
         let hub = format!("https://{}", self.address).parse().unwrap();
-        Route { hub, dial: Arc::new(Tcp), clock: Arc::new(self.door.clock.clone()) }
+        Route { hub, dial: Arc::new(Tcp), clock: Arc::new(self.server.clock.clone()) }
     }
 
-    /// A new identity, enrolled as agents are.
+    /// A new identity, enrolled as an agent is.
     pub(crate) async fn enrolled(&self, cluster: &str) -> Identity {
-        self.enrol(&self.door.token(cluster)).await.unwrap()
+        self.enrol(&self.server.token(cluster)).await.unwrap()
     }
 
     pub(crate) async fn enrol(&self, join: &Join) -> Result<Identity, EnrolError> {
@@ -270,7 +276,7 @@ impl Loopback {
         soon("an event", self.events.recv()).await.unwrap()
     }
 
-    /// Waits until a session ends. Returns its cluster, and why it ended.
+    /// Waits until a session ends. Returns its cluster and the reason.
     pub(crate) async fn until_down(&mut self, what: &str) -> (String, String) {
         match self.until(what, |event| matches!(event, SessionEvent::Down { .. })).await {
             SessionEvent::Down { cluster, reason, .. } => (cluster, reason),
@@ -278,7 +284,7 @@ impl Loopback {
         }
     }
 
-    /// Waits for an event that is right; others are passed over.
+    /// Waits for a matching event and skips others.
     pub(crate) async fn until(
         &mut self,
         what: &str,
@@ -293,7 +299,7 @@ impl Loopback {
     }
 }
 
-/// An agent: core, session, renewal. Dropping it ends it.
+/// An agent: core, session and renewal. Dropping it stops the agent.
 pub(crate) struct Agent {
     pub(crate) state: watch::Receiver<SessionState>,
     pub(crate) identity: Arc<ArcSwap<Identity>>,
@@ -365,6 +371,6 @@ impl Agent {
 }
 
 /// A route over another network.
-pub(crate) fn over(dial: impl Dial + 'static, hub: &str, clock: &HandClock) -> Route {
+pub(crate) fn over(dial: impl Dial + 'static, hub: &str, clock: &ManualClock) -> Route {
     Route { hub: hub.parse().unwrap(), dial: Arc::new(dial), clock: Arc::new(clock.clone()) }
 }
