@@ -1,5 +1,5 @@
-//! Gathers what the dispatcher must know of a Workload, from the object, the stores and the memory of
-//! the leader's term.
+//! Gathers what the dispatcher must know of a Workload, from the object, the stores and the memory
+//! of the leader's term.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ pub(super) struct TermMemory<'a> {
 
 /// Everything that the dispatcher must know of a workload now.
 ///
-/// `held` is quota reserved in memory only. A write task has no `memory`: the subject, the replica and
-/// the job's end are then left out, and the dispatcher keeps what it knows of them.
+/// `held` is quota reserved in memory only. A write task has no `memory`: the subject, the replica
+/// and the end of the job are then left out.
 pub(super) fn facts(
     ctx: &Context,
     workload: &Workload,
