@@ -229,8 +229,10 @@ impl World {
         }
         let (index, at) = (number(uid), &self.clusters[cluster]);
         // The lost store may have removed an attempt that is wanted again.
-        let theirs =
-            self.law_of(uid).and_then(|object| object.facts.known_as.as_ref()).unwrap_or(uid);
+        let theirs = self
+            .law_of(uid)
+            .and_then(|object| object.facts.state.cluster_uid.as_ref())
+            .unwrap_or(uid);
         let by_forgotten =
             at.removed_before.get(theirs).is_some_and(|attempt| left.attempt <= *attempt);
         if left.reason == "EvictedOnWorker" && !at.evicted.contains(&index) && !by_forgotten {
@@ -243,7 +245,8 @@ impl World {
     }
 
     fn count_given_up(&mut self, cluster: usize, index: usize) {
-        let own = self.api.objects.get(&self.uid(index)).and_then(|object| object.facts.loss);
+        let own =
+            self.api.objects.get(&self.uid(index)).and_then(|object| object.facts.on_disconnect);
         let loss = own.unwrap_or(self.clusters[cluster].loss);
         self.reached(match loss {
             _ if self.clusters[cluster].declared => "given up: declared lost",

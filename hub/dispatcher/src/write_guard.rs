@@ -219,7 +219,7 @@ mod tests {
             ("another attempt", on("east", 3), WriteDecision::Obsolete("another attempt")),
             (
                 "given up",
-                WorkloadState { check: status(CheckStatus::Pending), ..taken_away.clone() },
+                WorkloadState { check: status(CheckStatus::Pending), ..taken_away },
                 WriteDecision::Obsolete("it was given up"),
             ),
             (

@@ -355,7 +355,7 @@ impl World {
     }
 
     /// Drops assignments that no write needs.
-    pub(super) fn forget_useless(&mut self, hub: usize, cluster: usize) {
+    pub(super) fn prune(&mut self, hub: usize, cluster: usize) {
         if let Some(term) = &mut self.hubs[hub].term {
             term.told.prune_cluster(&term.dispatcher, &name(cluster).into());
         }

@@ -14,11 +14,11 @@ pub(super) fn subject(job: &str, pods: u8) -> JobIdentity {
 
 /// A copy as its cluster reports it: old uid, attempt, state and job.
 pub(super) struct Copy {
-    uid: &'static str,
-    attempt: u64,
-    state: State,
-    reasons: Vec<Reason>,
-    origin: Option<CopyOrigin>,
+    pub(super) uid: &'static str,
+    pub(super) attempt: u64,
+    pub(super) state: State,
+    pub(super) reasons: Vec<Reason>,
+    pub(super) origin: Option<CopyOrigin>,
 }
 
 impl Copy {
