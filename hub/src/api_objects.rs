@@ -8,10 +8,10 @@ use switchyard_api::v1beta2::{
     AdmissionCheck, ClusterQueue, MultiKueueCluster, MultiKueueConfig, Workload,
 };
 use switchyard_api::{conditions, names};
-use switchyard_controller::store::Store;
 use switchyard_controller::stores::Stores;
 use switchyard_controller::workload::is_finished;
 use switchyard_dispatcher::LossPolicy;
+use switchyard_platform::store::Store;
 
 use crate::disconnect_policy;
 

@@ -13,6 +13,8 @@ use switchyard_controller::flags::{
 };
 use switchyard_controller::{LeaderMode, Role};
 use switchyard_dispatcher::DispatcherSettings;
+use switchyard_platform::lease::holder_identity;
+use switchyard_platform::telemetry::LogFormat;
 
 use crate::hosted::PATH_PREFIX;
 use crate::options::{HubOptions, Options, dispatch_settings};

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
 /// The log target of the stream.
-pub const TARGET: &str = switchyard_controller::telemetry::AUDIT_TARGET;
+pub const TARGET: &str = switchyard_platform::telemetry::AUDIT_TARGET;
 /// Characters kept of a text from outside.
 const MAX_TEXT: usize = 512;
 

@@ -1,8 +1,8 @@
 //! The events of a run.
 
-use switchyard_agent::ledger::{Action, Kind, Outcome, Seen};
-use switchyard_controller::lease::step::Observed;
 use switchyard_dispatcher::Uid;
+use switchyard_ledger::{Action, Kind, Outcome, Seen};
+use switchyard_platform::lease::step::Observed;
 
 use crate::hub::{Change, News, Show, WriteJob, WriteReply};
 use crate::network::LinkId;

@@ -214,7 +214,7 @@ impl World {
         }
     }
 
-    /// An attempt is about to be taken away from its cluster.
+    /// An attempt is about to be withdrawn from its cluster.
     pub(crate) fn check_left(
         &mut self,
         term: (usize, u64),
@@ -360,7 +360,7 @@ pub(crate) fn uid_in(index: usize, losses: u32) -> Uid {
     format!("{letter}{index}").into()
 }
 
-/// What a workload is charged, once it is.
+/// The charge of a workload.
 fn amount(facts: &WorkloadFacts) -> u64 {
     let of = |pod_set: &switchyard_scheduler::PodSet| {
         let each = pod_set.requests.get("cpu").map_or(0, |amount| amount.get());

@@ -25,7 +25,7 @@ const RESTART_GRACE: Ms = 60_000;
 const POLICY_KNOWN_WITHIN: Ms = 60_000;
 
 impl World {
-    /// What people want of a cluster.
+    /// The users' policy for a cluster.
     pub(crate) fn rules(&self, cluster: usize) -> ClusterConfig {
         let it = &self.clusters[cluster];
         let hold = self.mutated(Mutation::GiveUpHeld) && it.loss == LossPolicy::Hold;
@@ -62,7 +62,7 @@ impl World {
         self.clusters[cluster].excused_attempts.extend(there);
     }
 
-    /// Whether a hub has seen a cluster lost for the longest time of any policy of a workload. Loss
+    /// Whether a hub has seen a cluster lost for the longest time of any policy of a workload. LossPolicy
     /// counts by the knowledge of the hub's dispatcher: with a session, nothing is excused.
     pub(crate) fn may_be_given_up(&self, cluster: usize, workload: usize) -> bool {
         let patience = |loss: &LossPolicy| match loss {
@@ -78,7 +78,7 @@ impl World {
             let lost = |since: Ms| {
                 losses.iter().any(|loss| patience(loss).is_some_and(|it| over(since, it)))
             };
-            // What may run twice is not waited for, either, while its agent says that it cannot act.
+            // `Duplicate` also does not wait for an agent that reports that it cannot act.
             let twice = losses.iter().filter(|loss| matches!(loss, LossPolicy::Duplicate { .. }));
             let unable = |since: Ms| {
                 twice.clone().any(|loss| patience(loss).is_some_and(|it| over(since, it)))
@@ -153,8 +153,8 @@ impl World {
         self.plan.clusters[cluster].loss == LossPolicy::GiveUp
     }
 
-    /// All that the loss of a cluster ever meant for a workload: its own word goes before the cluster's, but for a fence
-    /// that nobody there can see to.
+    /// All policies that a workload ever had on a cluster. The workload's own policy takes
+    /// precedence, except for a fence that no agent enforces.
     fn losses(&self, cluster: usize, workload: usize) -> BTreeSet<LossPolicy> {
         let theirs = &self.clusters[cluster].losses;
         let said = self
@@ -170,9 +170,9 @@ impl World {
         said.into_iter().flat_map(of).collect()
     }
 
-    /// People change what the loss of a cluster means. Hubs hear of it a moment later.
+    /// Users change a cluster's policy. Hubs learn it a moment later.
     pub(crate) fn change_rule(&mut self, cluster: usize, loss: LossPolicy) {
-        self.forgive(cluster);
+        self.update_excuses(cluster);
         let it = &mut self.clusters[cluster];
         (it.loss, it.changed) = (loss, self.now);
         it.losses.insert(loss);

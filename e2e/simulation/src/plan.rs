@@ -15,9 +15,10 @@ pub type Ms = u64;
 pub struct Plan {
     /// Determines all delays and losses.
     pub seed: u64,
-    /// How the hub chooses clusters.
+    /// The dispatcher.
     pub mode: DispatchMode,
-    /// Where it asks several, whether it lets them preempt one after the other, and how long it gives each.
+    /// If several clusters compete for a workload: the time that each may preempt for, one after
+    /// the other.
     pub preemption_timeout: Option<Ms>,
     pub clusters: Vec<ClusterPlan>,
     /// The clock speed of each hub replica, in thousandths.
@@ -37,9 +38,9 @@ pub struct ClusterPlan {
     pub capacity: u64,
     /// Clock speed of its agent, in thousandths.
     pub clock: u64,
-    /// What its loss means.
+    /// `onDisconnect` of the cluster.
     pub loss: LossPolicy,
-    /// A workload whose name is taken by an object that is nobody's business.
+    /// A workload whose name belongs to an unrelated object.
     pub occupied: Option<usize>,
     /// The worker runs stock Kueue: jobs own their Workloads, which finish as soon as the jobs end.
     pub adopts: bool,
@@ -56,7 +57,7 @@ pub struct WorkloadPlan {
     pub success: bool,
     /// `ttlSecondsAfterFinished`; applies unless a finalizer holds the job.
     pub ttl: Option<Ms>,
-    /// What the loss of its cluster means for it, if it is not what the cluster says.
+    /// `onDisconnect` of the job; `None` leaves it to the cluster.
     pub loss: Option<LossPolicy>,
 }
 
@@ -144,28 +145,13 @@ pub enum FaultKind {
     StoreRestored,
     /// Operators drain a cluster.
     Drain(usize),
-    /// People change what the loss of its cluster means for a workload, and its priority; at the end, its loss means what it
-    /// did before, and its priority is a third one.
-    Says {
-        /// Which.
-        workload: usize,
-        /// What it means.
-        loss: Option<LossPolicy>,
-    },
-    /// People change what the loss of a cluster means; at the end it means what it did before.
-    Rule {
-        /// Which.
-        cluster: usize,
-        /// What it means.
-        loss: LossPolicy,
-    },
-    /// Operators want a workload on that cluster.
-    Move {
-        /// What.
-        workload: usize,
-        /// Where to.
-        cluster: usize,
-    },
+    /// The owner changes a workload's policy and priority. At the end the policy is restored, and
+    /// the priority changes again.
+    OwnerChanges { workload: usize, loss: Option<LossPolicy> },
+    /// Users change a cluster's policy; at the end it is restored.
+    PolicyChange { cluster: usize, loss: LossPolicy },
+    /// Operators move a workload to the cluster.
+    Move { workload: usize, cluster: usize },
 }
 
 /// Probabilities in thousandths, and delays.
@@ -376,7 +362,7 @@ impl Plan {
     }
 }
 
-/// What a workload may say of the loss of its cluster.
+/// A workload's policy.
 fn roll_loss(dice: &mut Dice) -> LossPolicy {
     let after = dice.between(0, 30) as i64 * 1000;
     match dice.between(0, 3) {

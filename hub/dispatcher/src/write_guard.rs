@@ -143,7 +143,7 @@ mod tests {
 
     fn on(cluster: &str, attempt: u64) -> WorkloadState {
         WorkloadState {
-            cluster: Some(cluster),
+            cluster: Some(cluster.into()),
             attempt,
             check: status(CheckStatus::Ready),
             ..reserved()

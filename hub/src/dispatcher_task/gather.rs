@@ -8,7 +8,7 @@ use switchyard_api::affinity::Affinity;
 use switchyard_api::names;
 use switchyard_api::v1beta2::{Admission, ClusterQueue, Workload};
 use switchyard_controller::stores::Stores;
-use switchyard_controller::{Context, placement, workload as state};
+use switchyard_controller::{Context, engine::convert, workload as state};
 use switchyard_dispatcher::{JobIdentity, Name, Uid, WorkloadFacts};
 use switchyard_jobs::{elastic, owner_gvk, serving::part_name, sized_pod_sets};
 use switchyard_scheduler::PodSet;
@@ -41,7 +41,7 @@ pub(super) fn facts(
     let queue = queue_of(stores, workload);
     let reserved_size = sized(workload, held);
     let pod_sets: Arc<[PodSet]> =
-        placement::pod_sets(ctx, reserved_size.as_ref().unwrap_or(workload)).into();
+        convert::pod_sets(ctx, reserved_size.as_ref().unwrap_or(workload)).into();
     let replaces = replaced(ctx, workload)
         .and_then(|replaced| replaced.metadata.uid.as_deref().map(Uid::from));
     let has_store_loss = memory.is_some_and(|memory| memory.has_store_loss);

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use switchyard_api::v1beta2::{Admission, Workload};
 use switchyard_controller::engine::EngineHandle;
+use switchyard_controller::workload::{self as state, is_group_workload};
 use switchyard_controller::{Context, Reservation};
 use switchyard_dispatcher::{
     DispatchEvent, Dispatcher, LiveSessions, MemoryReservation, Name, ObservationCache, Uid,

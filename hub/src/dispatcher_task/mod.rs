@@ -29,9 +29,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use switchyard_controller::engine_task::EngineHandle;
-use switchyard_controller::{Context, Leadership};
+use switchyard_controller::Context;
+use switchyard_controller::engine::EngineHandle;
 use switchyard_dispatcher::{DispatcherSettings, Uid, UnixMillis, WriteResult};
+use switchyard_platform::lease::Leadership;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -61,7 +62,7 @@ pub struct TaskInputs {
     pub ctx: Arc<Context>,
     pub engine: EngineHandle,
     /// Connected to the stores, and the controller's
-    /// [`Placement`](switchyard_controller::placement::Placement).
+    /// [`Placement`](switchyard_controller::engine::placement::Placement).
     pub inbox: Arc<Inbox>,
     pub channels: Arc<ClusterChannels>,
     pub registry: Arc<Registry>,

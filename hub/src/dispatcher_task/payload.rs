@@ -86,7 +86,7 @@ impl<'a> JobOwner<'a> {
 /// The owner that is sent: the Workload's controller. For a pod group, the object that made the
 /// pods, or else the pods.
 pub(super) fn sent_owner(workload: &Workload) -> Option<JobOwner<'_>> {
-    match maker_of(workload) {
+    match pod_group_owner(workload) {
         Some((kind, maker)) => kind.is_sent().then(|| JobOwner::one(kind, maker)),
         None => status_owner(workload),
     }

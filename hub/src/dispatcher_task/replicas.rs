@@ -21,7 +21,7 @@ struct ReplicatedOwner<'a> {
 }
 
 fn maker(workload: &Workload) -> Option<ReplicatedOwner<'_>> {
-    let (kind, owner) = state::maker_of(workload)?;
+    let (kind, owner) = state::pod_group_owner(workload)?;
     let serving = kind.serving()?;
     Some(ReplicatedOwner {
         kind,
@@ -58,7 +58,8 @@ pub(super) fn first_replica(stores: &Stores, workload: &Workload) -> Option<Arc<
     let maker = maker(workload).filter(|maker| !maker.is_first(workload))?;
     let first = stores.workloads.get(workload.metadata.namespace.as_deref()?, &maker.first)?;
     // Another owner may use that name.
-    let theirs = state::maker_of(&first).is_some_and(|(_, owner)| owner.uid == maker.owner.uid);
+    let theirs =
+        state::pod_group_owner(&first).is_some_and(|(_, owner)| owner.uid == maker.owner.uid);
     theirs.then_some(first)
 }
 

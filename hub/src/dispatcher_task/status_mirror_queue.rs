@@ -205,8 +205,8 @@ impl MirrorQueue {
 mod tests {
     use super::*;
     use serde_json::json;
-    use switchyard_controller::store::Key;
     use switchyard_dispatcher::WorkloadWrite;
+    use switchyard_platform::store::Key;
 
     fn write(uid: &str) -> PendingWrite {
         let what = WorkloadWrite::Finish { cluster: "a".into(), attempt: 1, success: true };

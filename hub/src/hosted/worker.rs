@@ -17,7 +17,7 @@ use switchyard_agent::{CapacitySource, DryRunCounts, cluster_uid, run_core};
 use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_controller::Context;
-use switchyard_controller::store::Store;
+use switchyard_platform::store::Store;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 

@@ -253,7 +253,7 @@ impl Reconciler {
         let draft = self.draft(cluster, &name);
         let warnings = match draft.plan(self.written_ago(&name)) {
             StatusPlan::Done => return Ok(Outcome::Done),
-            StatusPlan::Later(left) => return Ok(Outcome::Again(left)),
+            StatusPlan::Later(left) => return Ok(Outcome::Requeue(left)),
             StatusPlan::Write(warnings) => warnings,
         };
         let target = Target {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use switchyard_controller::clock::Clock;
 use switchyard_hub_pki::ClusterIdentity;
+use switchyard_platform::clock::Clock;
 use thiserror::Error;
 
 use super::agent_connection::Peer;
@@ -132,7 +132,7 @@ mod tests {
         let authorizer = Authorizer::new(
             "hub",
             Arc::new(One),
-            Arc::new(switchyard_controller::clock::SystemClock),
+            Arc::new(switchyard_platform::clock::SystemClock),
         );
         let identity = |hub_id: &str, cluster: &str, uid: &str| ClusterIdentity {
             hub_id: hub_id.into(),

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use switchyard_agent::proof::{CopyKey, Look, Operators, RootKey};
 use switchyard_api::names;
 use switchyard_api::v1beta2::MultiKueueCluster;
-use switchyard_controller::clock::Clock;
-use switchyard_controller::store::Store;
 use switchyard_hub_pki::store;
+use switchyard_platform::clock::Clock;
+use switchyard_platform::store::Store;
 use tokio::sync::Notify;
 
 use super::registry::Registry;

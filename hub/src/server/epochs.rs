@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use switchyard_controller::EpochFloor;
 use switchyard_dispatcher::MAX_LEAD;
+use switchyard_platform::lease::EpochFloor;
 use tokio::time::Instant;
 
 /// How long an agent with a later epoch waits before it dials again.

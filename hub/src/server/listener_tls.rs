@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use switchyard_controller::clock::{Clock, Wall};
 use switchyard_hub_pki::Authority;
+use switchyard_platform::clock::{Clock, RustlsClock};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

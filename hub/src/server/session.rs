@@ -10,8 +10,8 @@ use std::time::Duration;
 use futures::{Stream, StreamExt as _};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use switchyard_controller::EpochFloor;
-use switchyard_controller::log_limit::LogLimit;
+use switchyard_platform::lease::EpochFloor;
+use switchyard_platform::log_limit::LogLimit;
 use switchyard_proto::VERSIONS;
 use switchyard_proto::v1::{
     AgentMessage, Capacity, Goodbye, Hello, HubMessage, Lease, Observation, Ping, Pong, Resend,

@@ -38,7 +38,7 @@ pub(crate) fn tls(
         roots.add(certificate).unwrap();
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let time = Arc::new(Wall(Arc::new(hub.server.clock.clone())));
+    let time = Arc::new(RustlsClock(Arc::new(hub.server.clock.clone())));
     let builder = ClientConfig::builder_with_details(provider, time)
         .with_protocol_versions(&[version])
         .unwrap();

@@ -14,8 +14,6 @@ use switchyard_agent::identity::{Identity, Store};
 use switchyard_agent::route::{Dial, Route, Tcp};
 use switchyard_agent::session::{Dialler, SessionState};
 use switchyard_agent::{AllowedNamespaces, CapacitySource, run_core};
-use switchyard_controller::EpochFloor;
-use switchyard_controller::clock::Clock;
 use switchyard_hub::cluster_channel::ClusterChannels;
 use switchyard_hub::server::{
     AgentService, Authorizer, ClusterLookup, EnrolmentService, Listen, ListenerTls, Registry,
@@ -24,6 +22,8 @@ use switchyard_hub::server::{
 use switchyard_hub_pki::token::{Token, TokenBook};
 use switchyard_hub_pki::token_store::RedeemError;
 use switchyard_hub_pki::{Authority, Ca};
+use switchyard_platform::clock::Clock;
+use switchyard_platform::lease::EpochFloor;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;

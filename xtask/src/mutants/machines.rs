@@ -134,7 +134,7 @@ pub(super) const BREAKS: &[Break] = &[
 ];
 
 /// The crates that the simulation is made of.
-const MEMBERS: [&str; 9] = [
+const MEMBERS: [&str; 11] = [
     "api",
     "scheduler",
     "platform",
@@ -148,8 +148,8 @@ const MEMBERS: [&str; 9] = [
     "e2e/simulation",
 ];
 
-/// Those that have errors, and thus switches.
-const BROKEN: [&str; 2] = ["worker-agent", "hub/dispatcher"];
+/// Crates with errors.
+const BROKEN: [&str; 2] = ["worker-agent/ledger", "hub/dispatcher"];
 
 /// Names the error that is switched on.
 const VARIABLE: &str = "SWITCHYARD_BROKEN";

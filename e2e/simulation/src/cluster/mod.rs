@@ -13,7 +13,6 @@ use switchyard_ledger::{
     Action, Condition, Kind, Meta, Object, Origin, Priority, RemoteJob, RemoteWorkload, Seen,
     Target,
 };
-use switchyard_dispatcher::{DisconnectPolicy, Uid};
 
 use crate::event::Event;
 use crate::hub::{PRIORITY_CLASS, Status};
@@ -68,10 +67,10 @@ pub(crate) struct Cluster {
     pub(crate) gap: u32,
     pub(crate) rejects_creations: u32,
     pub(crate) expired: u32,
-    /// What its loss means now, and all that it ever meant.
+    /// The present `onDisconnect` policy, and all earlier ones.
     pub(crate) loss: LossPolicy,
     pub(crate) losses: BTreeSet<LossPolicy>,
-    /// When people last changed that.
+    /// The last change of the policy.
     pub(crate) changed: Ms,
     /// Workloads whose policy changed before a hub restart, when the agent may not have received
     /// the change.

@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use switchyard_api::v1beta2::AgentStatus;
-use switchyard_controller::lease::step::{Observed, State as Election};
 use switchyard_dispatcher::{
     Dispatcher, LiveSessions, LossPolicy, ObservationCache, Uid, WorkloadFacts,
 };
@@ -36,7 +35,6 @@ pub(crate) use writes::{LATE, WriteJob, WriteReply};
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
     pub(crate) facts: WorkloadFacts,
-    /// It is not there any more.
     pub(crate) deleted: bool,
     /// Its owner deleted the job.
     pub(crate) owner_gone: bool,
@@ -48,9 +46,9 @@ pub(crate) struct Object {
     pub(crate) ends: u32,
     /// Every cluster and attempt that was ever written.
     pub(crate) committed: BTreeSet<(usize, u64)>,
-    /// Everything it ever said of the loss of its cluster.
+    /// Every policy that it ever had.
     pub(crate) losses: BTreeSet<Option<LossPolicy>>,
-    /// When its owner last changed that.
+    /// When its owner last changed the policy.
     pub(crate) changed: Ms,
     /// Where, and as which attempt, its job really ended.
     pub(crate) ended: Vec<(usize, u64)>,
@@ -90,7 +88,7 @@ pub(crate) struct Hub {
     store: BTreeMap<Uid, WorkloadFacts>,
     watched: Ms,
     last_session: u64,
-    /// Sessions, and the agents' own states.
+    /// LiveSessions, and the agents' own states.
     registry: Registry,
     /// The highest epoch that an agent remembers.
     floor: u64,
@@ -105,9 +103,9 @@ pub(crate) struct Term {
     pub(crate) dispatcher: Dispatcher,
     /// Connections after their Hello, by cluster.
     sessions: BTreeMap<usize, crate::network::LinkId>,
-    /// The session that counts, by cluster, for the dispatcher's task.
+    /// The valid session by cluster, for the dispatcher's task.
     live: LiveSessions,
-    /// Clusters that were connected in this term and are not, and since when.
+    /// Clusters that disconnected in this term, and when.
     pub(crate) lost: BTreeMap<usize, Ms>,
     pub(crate) begun: Ms,
     /// Disconnected clusters by the dispatcher's knowledge, and since when; at first all.

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use switchyard_agent::ledger::{Kind, Meta};
 use switchyard_dispatcher::{StoreLoss, Uid, UnixMillis};
+use switchyard_ledger::{Kind, Meta};
 
 use super::{Object, START};
 use crate::cluster::FORGED;
@@ -22,7 +22,7 @@ const APPLIED: Ms = 40_000;
 pub(crate) struct LostStore {
     /// Losses so far.
     times: u32,
-    /// Time of the last loss.
+    /// UnixMillis of the last loss.
     at: Option<Ms>,
     /// The lost workloads, for owners who apply them again and for the laws.
     past: BTreeMap<usize, Object>,
@@ -60,7 +60,8 @@ impl World {
         self.lost_store.at.is_some() && !self.mutated(Mutation::ForgetMemory)
     }
 
-    /// What a hub process that begins now knows of the lost store. `now` is its own clock; the API server's clock is right.
+    /// A new hub process's knowledge of the loss. `now` is its own clock; the API server's clock is
+    /// right.
     pub(super) fn store_loss(&self, now: UnixMillis) -> Option<StoreLoss> {
         let true_time = |at: Ms| START + i64::try_from(at).unwrap_or(0);
         let since = self.lost_store.at.filter(|_| self.is_forgetful())?;

@@ -66,7 +66,7 @@ impl World {
         self.slot(hub, uid, |slot| slot.show = Some(show), SETTLE);
     }
 
-    /// Nothing runs any more: that is shown first, then the quota goes back.
+    /// Mirrors first that nothing runs, then releases the quota.
     pub(super) fn release(&mut self, hub: usize, uid: &Uid, write: Arc<WorkloadWrite>) {
         let put = |slot: &mut Slot| {
             slot.show = Some(Show::Nothing);
@@ -75,7 +75,7 @@ impl World {
         self.slot(hub, uid, put, 1);
     }
 
-    /// The end: its status first, then Finished on the Workload.
+    /// Mirrors the final status first, then writes Finished to the Workload.
     pub(super) fn finish(&mut self, hub: usize, uid: &Uid, write: Arc<WorkloadWrite>) {
         let put = |slot: &mut Slot| {
             slot.show = Some(Show::Status(Status::Ended));
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    /// A write has ended: if it was the end of a job, its slot is free again.
+    /// After the write of an end, frees the job's slot.
     pub(super) fn slot_written(&mut self, hub: usize, epoch: u64, written: &WriteResult) {
         let boot = self.hubs[hub].boot;
         let Some(term) = self.term(hub, boot, epoch) else { return };

@@ -32,7 +32,7 @@ impl World {
     }
 
     fn settings(&self, hub: usize) -> DispatcherSettings {
-        // Orphans go soon, so that a run ends soon.
+        // Orphans are removed soon, so that runs stay short.
         let worker_lost_timeout = i64::try_from(WORKER_LOST).unwrap_or(0);
         let store_loss = self.store_loss(self.hub_now(hub));
         let settings = DispatcherSettings {
@@ -155,7 +155,7 @@ impl World {
         self.engine_soon(hub);
     }
 
-    /// The cache takes over what a write or read returned, unless it has a newer state, or knows that it is gone.
+    /// Caches the result of a write or read, unless the cache is newer or the Workload is deleted.
     pub(super) fn observe(&mut self, hub: usize, facts: &WorkloadFacts) {
         if self.hubs[hub].store.contains_key(&facts.uid) {
             self.watched(hub, facts);
@@ -185,7 +185,7 @@ impl World {
         self.dispatch(hub, DispatchEvent::WorkloadChanged(facts));
     }
 
-    /// Once the API shows the reservation, it is in memory no longer.
+    /// Once the API shows a reservation, it leaves the memory.
     fn confirm(&mut self, hub: usize, facts: &WorkloadFacts) {
         let Some(term) = &mut self.hubs[hub].term else { return };
         if term
@@ -222,7 +222,7 @@ impl World {
 
     // === outputs
 
-    /// Feeds the dispatcher and does what it says.
+    /// Feeds the dispatcher and performs its actions.
     pub(crate) fn dispatch(&mut self, hub: usize, input: DispatchEvent) {
         let now = self.hub_now(hub);
         let Some(term) = &mut self.hubs[hub].term else { return };
@@ -275,7 +275,7 @@ impl World {
         self.write(hub, uid, write);
     }
 
-    fn do_it(
+    fn perform_action(
         &mut self,
         hub: usize,
         action: DispatchAction,
@@ -330,7 +330,7 @@ impl World {
                 }
                 self.engine_soon(hub);
             }
-            // The engine here never takes back what it has in memory.
+            // The simulated engine never releases its memory.
             DispatchAction::ReservationPersisted { .. } => {}
             DispatchAction::MirrorStatus { uid, cluster, attempt } => {
                 let term = self.hubs[hub].term.as_ref();

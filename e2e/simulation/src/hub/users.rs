@@ -23,7 +23,7 @@ const MIRROR_GRACE: Ms = 10_000;
 /// The PriorityClass of all workloads.
 pub(crate) const PRIORITY_CLASS: &str = "class";
 
-/// Which job a workload stands for.
+/// The job of a workload.
 pub(crate) fn subject(index: usize) -> JobIdentity {
     JobIdentity {
         kind: "batch/v1, Kind=Job".into(),
@@ -107,8 +107,8 @@ impl World {
         self.api_changed(uid);
     }
 
-    /// Its owner changes what the loss of its cluster means for it, and its priority.
-    pub(crate) fn change_mind(&mut self, uid: &Uid, loss: Option<LossPolicy>, priority: i32) {
+    /// The owner changes the workload's policy and priority.
+    pub(crate) fn owner_changes(&mut self, uid: &Uid, loss: Option<LossPolicy>, priority: i32) {
         let now = self.now;
         let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else {
             return;
@@ -183,7 +183,7 @@ impl World {
         {
             return self.evict(&uid.clone());
         }
-        // What was committed to a cluster keeps its quota until the dispatcher gives it back.
+        // A committed workload keeps its quota until the dispatcher releases it.
         if facts.state.evicted && facts.state.reserved && facts.state.attempt == 0 {
             facts.state.reserved = false;
             self.api_changed(uid);

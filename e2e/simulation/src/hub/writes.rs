@@ -2,7 +2,6 @@
 //! retried until the result is known.
 
 use std::sync::Arc;
-
 use std::time::Duration;
 
 use super::term::CHECK;
@@ -10,9 +9,9 @@ use crate::event::Event;
 use crate::laws::number;
 use crate::plan::Ms;
 use crate::world::World;
-use switchyard_dispatcher::write_guard::{WorkloadState, WriteDecision, WriteIntent, check};
+use switchyard_dispatcher::write_guard::{WriteDecision, check};
 use switchyard_dispatcher::{
-    CheckStatus, DispatchAction, Uid, WorkloadFacts, WriteOutcome, WriteResult, WriteRetries,
+    CheckStatus, Uid, WorkloadFacts, WorkloadWrite, WriteOutcome, WriteResult, WriteRetries,
 };
 use switchyard_flags::simulate::Mutation;
 
@@ -28,10 +27,10 @@ pub(crate) struct WriteJob {
     uid: Uid,
     write: Arc<WorkloadWrite>,
     base: WorkloadFacts,
-    /// The reservation was in memory when the write was asked for.
+    /// The reservation was in memory at the request.
     memory: bool,
     tries: WriteRetries,
-    /// When the dispatcher asked for it.
+    /// When the dispatcher requested it.
     asked: Ms,
 }
 
@@ -45,15 +44,15 @@ pub(crate) enum WriteReply {
     Unknown,
 }
 
-/// Whether a look at the object leads to a write.
+/// Whether the object's state allows the write.
 fn look(write: &WorkloadWrite, facts: &WorkloadFacts, memory: bool) -> WriteDecision {
     check(write, &facts.uid, &facts.state, memory)
 }
 
-/// What a write makes of the status.
+/// Applies a write to the status.
 fn apply(write: &WorkloadWrite, facts: &mut WorkloadFacts) {
     match write {
-        // The name is not to be changed, but may be taken away.
+        // The name is immutable, but may be removed.
         WorkloadWrite::Commit { .. } | WorkloadWrite::Rename { .. }
             if facts.state.cluster.is_some() =>
         {
@@ -85,9 +84,9 @@ fn apply(write: &WorkloadWrite, facts: &mut WorkloadFacts) {
 }
 
 impl World {
-    /// The dispatcher wants something written.
+    /// The dispatcher requests a write.
     pub(super) fn write(&mut self, hub: usize, uid: Uid, write: Arc<WorkloadWrite>) {
-        // What was given up was so when that was decided, however late it is written.
+        // Attempts that were given up at the decision stay so, however late the write.
         for cluster in 0..self.clusters.len() {
             self.update_excuses(cluster);
         }
@@ -221,9 +220,7 @@ impl World {
         match reply {
             WriteReply::Done(facts) => {
                 self.observe(hub, &facts);
-                if matches!(job.write, WorkloadWrite::Commit { .. } | WorkloadWrite::Rename { .. })
-                    && facts.state.cluster.is_none()
-                {
+                if job.write.committed().is_some() && facts.state.cluster.is_none() {
                     job.base = *facts;
                     return self.try_write(job);
                 }

@@ -183,7 +183,7 @@ impl Plan {
             }
             _ => (dice.index(self.clusters.len()), dice.between(0, LAST_SUBMIT + 30_000)),
         };
-        // Nobody sees to a fence where there is no agent.
+        // Without an agent, nothing enforces a fence.
         if self.clusters[cluster].loss == LossPolicy::GiveUp {
             return;
         }

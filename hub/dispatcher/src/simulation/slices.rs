@@ -33,11 +33,15 @@ impl World {
         let chain = self.chain(uid);
         let Some(last) = chain.last().cloned() else { return };
         let Object { facts: newest, deleted, .. } = &self.api[&last];
-        if *deleted || newest.finished || newest.deleting {
+        if *deleted || newest.state.finished || newest.state.deleting {
             return;
         }
-        if newest.attempt > 0 {
-            if self.faults && newest.cluster.is_some() && !newest.evicted && chain.len() < SLICES {
+        if newest.state.attempt > 0 {
+            if self.faults
+                && newest.state.cluster.is_some()
+                && !newest.state.evicted
+                && chain.len() < SLICES
+            {
                 self.make(&last);
             }
         } else if let Some(before) = newest.replaces.clone()

@@ -1,6 +1,6 @@
 //! Adoption while clusters are silent, and copies that are reported late.
 
-use super::copies::{Copy, HOUR, adopted, again, subject};
+use super::copies::{Copy, HOUR, adopted, again};
 use super::*;
 
 #[test]

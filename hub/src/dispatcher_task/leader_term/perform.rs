@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use switchyard_api::v1beta2::Workload;
-use switchyard_controller::store::Key;
 use switchyard_dispatcher::{
     CANNOT_SEND, DispatchAction, DispatchEvent, Name, Observation, Reason, Uid, WorkloadWrite,
     WriteOutcome, WriteResult,
 };
+use switchyard_platform::store::Key;
 use switchyard_proto::v1::{Phase, State};
 use switchyard_scheduler::{RefusedReason, WorkloadKey};
 use tokio::time::Instant;
@@ -86,7 +86,7 @@ impl LeaderTerm {
             }
             DispatchAction::ReservationPersisted { uid } => {
                 if let Some(key) = self.active_keys.get(&uid) {
-                    self.engine.unpreempted(WorkloadKey {
+                    self.engine.preemption_failed(WorkloadKey {
                         namespace: key.namespace.clone(),
                         name: key.name.clone(),
                     });

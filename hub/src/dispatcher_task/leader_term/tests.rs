@@ -10,8 +10,11 @@ use switchyard_api::names;
 use switchyard_config::Configuration;
 use switchyard_controller::Role;
 use switchyard_controller::stores::Stores;
-use switchyard_controller::{EpochFloor, Leadership, Role};
 use switchyard_dispatcher::{ClusterConfig, DispatcherSettings, Name};
+use switchyard_platform::clock::SystemClock;
+use switchyard_platform::events::Events;
+use switchyard_platform::lease::{EpochFloor, Leadership};
+use switchyard_platform::object::Object;
 use switchyard_proto::v1::{Observation, Phase, State};
 use tokio::sync::{Semaphore, mpsc, watch};
 

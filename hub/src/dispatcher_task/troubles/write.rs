@@ -6,10 +6,11 @@ use switchyard_api::conditions::reasons::{events, worker_trouble as reasons};
 use switchyard_api::conditions::{TRUE, WORKER_TROUBLE, is_true};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
-use switchyard_controller::events::EventType;
-use switchyard_controller::store::Key;
-use switchyard_controller::workload::{self as state, Edit, WriteError, patch_status};
+use switchyard_controller::{context::patch_status, workload as state, workload::Edit};
 use switchyard_dispatcher::{Name, Uid, WriteRetries};
+use switchyard_platform::events::EventType;
+use switchyard_platform::store::Key;
+use switchyard_platform::write::WriteError;
 
 use super::{TroubleDescription, TroubleOutcome};
 use crate::dispatcher_task::workload_view::attempt;

@@ -6,10 +6,10 @@ use switchyard_api::conditions::reasons::quota_reserved;
 use switchyard_api::conditions::truncated_message;
 use switchyard_api::v1beta2::{Admission, AdmissionCheckState, CheckState, PastAttempt, Workload};
 use switchyard_controller::Context;
-use switchyard_controller::admit::{Dispatch, dispatched_status, reservation_status};
-use switchyard_controller::clock::whole_seconds;
+use switchyard_controller::engine::admission::{Dispatch, dispatched_status, reservation_status};
 use switchyard_controller::workload::{self as state, Edit};
 use switchyard_dispatcher::{RetriedAttempt, TIMED_OUT, WorkloadWrite};
+use switchyard_platform::clock::whole_seconds;
 
 use super::super::troubles::resolve_trouble;
 use super::{EndNote, PendingWrite, WritePlan};
