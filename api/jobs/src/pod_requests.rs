@@ -5,7 +5,7 @@
 //!
 //! 1. A missing request of a container is its limit.
 //! 2. A missing request of the pod itself is the sum of the containers' requests, else its own
-//!   limit.
+//!    limit.
 //! 3. LimitRanges fill in what containers still lack.
 //! 4. RuntimeClasses add their overhead, which the bounds of LimitRanges leave out.
 //!
