@@ -6,7 +6,7 @@ use anyhow::bail;
 use kube::ResourceExt as _;
 use switchyard_api::{names, v1beta2::Workload};
 
-use crate::status::row;
+use crate::job_row::row;
 
 /// Whether another workload of the same object decides where this one runs.
 pub(crate) fn follows(workload: &Workload) -> bool {

@@ -21,6 +21,7 @@ mod find;
 pub mod get;
 pub mod hand_back;
 pub mod help;
+mod job_row;
 pub mod join_token;
 pub mod move_job;
 pub mod operate;

@@ -9,7 +9,7 @@ use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_api::{conditions, names};
 
 use crate::find::{find, follows};
-use crate::status::row;
+use crate::job_row::row;
 use crate::{Output, operate};
 
 /// How often the workload is read while it moves.

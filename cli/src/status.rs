@@ -2,7 +2,6 @@
 
 mod detail;
 pub(crate) mod ready;
-mod row;
 #[cfg(test)]
 pub(crate) mod samples;
 
@@ -14,9 +13,9 @@ use switchyard_api::v1beta2::Workload;
 use crate::find::find;
 use crate::{Output, table};
 
+pub use crate::job_row::{JobRow, JobState, ReadyPods, row};
 pub use detail::{Detail, detail};
 pub(crate) use detail::{render_conditions, render_text as render_detail};
-pub use row::{JobRow, JobState, ReadyPods, row};
 
 /// Arguments of `switchyard status`.
 #[derive(clap::Args, Debug)]

@@ -13,7 +13,7 @@ use switchyard_api::v1beta2::Workload;
 
 use crate::ExitStatus;
 use crate::find::is_meant;
-use crate::status::{JobRow, JobState, row};
+use crate::job_row::{JobRow, JobState, row};
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {

@@ -4,7 +4,7 @@ use switchyard_api::conditions::messages;
 
 use super::quota::ResourceView;
 use super::view::ExplanationView;
-use crate::status::JobState;
+use crate::job_row::JobState;
 
 /// Answers of clusters about a workload without a cluster.
 fn clusters(view: &ExplanationView) -> Option<String> {

@@ -14,7 +14,7 @@ use super::placed::{AdmissionView, CheckView, DispatchView};
 use super::quota::{PodSetView, VictimView};
 use super::settings::{AssumedConfig, ConfigSource};
 use super::{unknown, verdict};
-use crate::status::{JobRow, JobState, row};
+use crate::job_row::{JobRow, JobState, row};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 use switchyard_api::v1beta2::{Admission, AdmissionCheckState, PastAttempt, Workload};
 
-use super::row::{JobRow, row};
+use crate::job_row::{JobRow, row};
 use crate::table;
 
 #[derive(Debug, Serialize)]

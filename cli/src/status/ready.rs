@@ -7,7 +7,7 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 
 use super::PAGE;
-use super::row::{JobRow, JobState, ReadyPods};
+use crate::job_row::{JobRow, JobState, ReadyPods};
 
 /// Fills in ready pods from Jobs. Without the right to list Jobs, nothing is filled in.
 pub(crate) async fn fill_in(client: &Client, namespace: Option<&str>, rows: &mut [JobRow]) {
