@@ -18,7 +18,8 @@ pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-/// An active workload `ns/NAME` in LocalQueue `lq` with one pod set, created at second 0, owned by a job.
+/// An active workload `ns/NAME` in LocalQueue `lq` with one pod set, created at second 0, owned by
+/// a job.
 pub(crate) fn workload(name: &str) -> Workload {
     let mut workload = Workload::default();
     workload.metadata.namespace = Some("ns".into());
@@ -53,7 +54,8 @@ pub(crate) fn local_queue(policy: StopPolicy) -> LocalQueue {
     queue
 }
 
-/// ClusterQueue `cq` with cpu on flavors `default` and `gpu`, and these admission checks for all flavors.
+/// ClusterQueue `cq` with cpu on flavors `default` and `gpu`, and these admission checks for all
+/// flavors.
 pub(crate) fn cluster_queue(policy: StopPolicy, checks: &[&str]) -> ClusterQueue {
     let checks: Vec<_> = checks.iter().map(|name| json!({"name": name})).collect();
     let flavor =

@@ -1,10 +1,12 @@
 //! One cluster's admission around the quota engine: watches become events, decisions become writes.
 //!
-//! - [`start`] gives a [`Handle`] to a program that embeds a controller (the hub, the worker agent). [`run`] runs one to its
-//!   end.
+//! - [`start`] gives a [`Handle`] to a program that embeds a controller (the hub, the worker
+//!   agent). [`run`] runs one to its end.
 //! - [`engine`]: converts objects to events of the engine and its decisions to writes.
-//! - `reconcilers`: everything else that is done about one object at a time, see `reconcilers/mod.rs`.
-//! - [`stores`]: the watched objects. [`workload`]: what a Workload's conditions say, and changes of its status.
+//! - `reconcilers`: everything else that is done about one object at a time, see
+//!   `reconcilers/mod.rs`.
+//! - [`stores`]: the watched objects. [`workload`]: what a Workload's conditions say, and changes
+//!   of its status.
 //! - `webhook`, `visibility`, `http`: the servers. [`metrics`] and `gauges`: what `/metrics` shows.
 
 mod audit;

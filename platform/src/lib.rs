@@ -1,7 +1,8 @@
 //! The parts of any Kubernetes controller, with no knowledge of queues and quota.
 //!
-//! Watched objects in memory ([`store`], [`watch`]), work by key ([`work_queue`]), guarded writes ([`write`](mod@write)), leader
-//! election ([`lease`]), events, HTTP(S) servers, certificates, logs and traces.
+//! Watched objects in memory ([`store`], [`watch`]), work by key ([`work_queue`]), guarded writes
+//! ([`write`](mod@write)), leader election ([`lease`]), events, HTTP(S) servers, certificates, logs
+//! and traces.
 
 pub mod api_call;
 pub mod cert;

@@ -3,14 +3,16 @@
 //! # Skeleton
 //! All have the same parts, in a file each where they are large:
 //!
-//! - `run(ctx, shutdown)` subscribes to the stores, puts the key of each changed object into a [`Queue`], and calls
-//!   `reconcile` for each key. A key is reconciled by one worker at a time. After a change of leader all keys are queued
-//!   again.
-//! - `reconcile(ctx, key) -> Outcome` ends at once unless this process leads. It calls the next three.
-//! - `gather` reads the stores and returns `Facts`: everything that the decision depends on. It does not write or wait.
+//! - `run(ctx, shutdown)` subscribes to the stores, puts the key of each changed object into a
+//!   [`Queue`], and calls `reconcile` for each key. A key is reconciled by one worker at a time.
+//!   After a change of leader all keys are queued again.
+//! - `reconcile(ctx, key) -> Outcome` ends at once unless this process leads. It calls the next
+//!   three.
+//! - `gather` reads the stores and returns `Facts`: everything that the decision depends on. It
+//!   does not write or wait.
 //! - `decide(&Facts)` returns what to do. It is pure: tests call it with facts of their own.
-//! - `perform` writes that, with the object's resourceVersion as precondition. A conflict is no error: the newer object's
-//!   change queues the key again.
+//! - `perform` writes that, with the object's resourceVersion as precondition. A conflict is no
+//!   error: the newer object's change queues the key again.
 //!
 //! Small reconcilers do all three steps inside `reconcile`.
 //!

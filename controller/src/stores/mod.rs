@@ -246,7 +246,8 @@ impl Stores {
             state(&self.claim_templates),
             state(&self.device_classes),
         ];
-        // They may be watched later, from the first Topology on. Only the engine waits for them then.
+        // They may be watched later, from the first Topology on. Only the engine waits for them
+        // then.
         states.extend(
             [state(&self.nodes), state(&self.pods)].into_iter().filter(|state| state.ready),
         );
