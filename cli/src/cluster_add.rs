@@ -16,7 +16,7 @@ use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use switchyard_agent::tls::HubAddress;
+use switchyard_agent::HubAddress;
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::MultiKueueCluster;
 

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use serde::Serialize;
-use switchyard_agent::tls::HubAddress;
+use switchyard_agent::HubAddress;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_api::validate::{SUBDOMAIN_MESSAGE, is_subdomain};
 use switchyard_hub_pki::store::{ADDRESS_KEY, CA_SECRET};

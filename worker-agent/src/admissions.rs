@@ -1,4 +1,4 @@
-//! What the admission controller in this process knows, and does to jobs.
+//! The view of the admission controller that runs in this process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,13 +10,15 @@ use switchyard_controller::Context;
 use switchyard_controller::workload::runs;
 use switchyard_jobs::{JobKind, PodSetInfo, elastic, pod_set_infos};
 
-/// Knows what admission gave to a Workload, and whether this process may write.
+/// The admissions of the local controller, and whether this process may write.
 pub trait Admissions: Send + Sync {
-    /// Whether this replica is sure to be the elected one. While it is not, nothing is written.
+    /// Whether this replica is certain to be the leader. If not, the agent writes nothing.
     fn may_write(&self) -> bool;
 
-    /// What to merge into the job's templates to start it, one a pod set; none unless the controller knows that this
-    /// attempt is admitted. It must not learn of the job before it knows that, or it would stop it.
+    /// The values to merge into the job's pod templates to start it, one per pod set.
+    ///
+    /// None unless the controller knows that this attempt is admitted. The controller must know
+    /// that before it sees the job, or it would stop it.
     fn of(
         &self,
         namespace: &str,
@@ -25,12 +27,12 @@ pub trait Admissions: Send + Sync {
         attempt: u64,
     ) -> Option<Vec<PodSetInfo>>;
 
-    /// Makes a job that is about to be created as the controller's webhook would, which is not asked about what this process
-    /// makes: the pods of an elastic one come gated.
+    /// Applies to a job the changes of the controller's webhook, which does not see this process's
+    /// requests: the pods of an elastic job are created gated.
     fn fill_in(&self, kind: &dyn JobKind, job: &mut Value);
 }
 
-/// What the controller of this context has admitted, by the very stores that its job reconciler reads.
+/// The admissions of this controller, from the stores that its job reconciler reads.
 pub fn admissions(context: Arc<Context>) -> Arc<dyn Admissions> {
     Arc::new(Local(context))
 }

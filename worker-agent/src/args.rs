@@ -9,26 +9,29 @@ use switchyard_controller::flags::{
     self, AuditFlags, ClusterFlags, ConfigFlags, RecordingFlags, WebhookFlags, listen_unless_none,
 };
 use switchyard_controller::{LeaderMode, Role};
+use switchyard_ledger::AllowedNamespaces;
 use switchyard_platform::lease::holder_identity;
 use switchyard_platform::telemetry::LogFormat;
 
 use crate::allow::Allowed;
 use crate::enrol::{EnrolError, Join};
+use crate::hub_address::HubAddress;
 use crate::join::JoinSource;
-use crate::tls::{HubAddress, Pin};
+use crate::tls::Pin;
 use crate::{DryRunCounts, Options};
-use switchyard_ledger::AllowedNamespaces;
 
-/// Connects a worker cluster to its Switchyard hub, and admits the hub's jobs against the cluster's own quota.
+/// Connects a worker cluster to its Switchyard hub, and admits the hub's jobs against the cluster's
+/// own quota.
 ///
 /// The cluster is the one of --kubeconfig, of the kubeconfig in KUBECONFIG, or the one it runs in.
 #[derive(Parser, Debug)]
 #[command(name = "switchyard-agent", version = switchyard_api::build::version())]
 pub struct Args {
-    /// Where the hub is: https://HOST[:PORT].
+    /// The hub's address: https://HOST[:PORT].
     #[arg(long, env = "SWITCHYARD_HUB", value_name = "URL")]
     pub hub: HubAddress,
-    /// A one-time join token of `switchyard cluster join-token`. It is tried once; the stored identity is used from then on.
+    /// A single-use join token of `switchyard cluster join-token`. The agent tries it once and then
+    /// uses the stored identity.
     #[arg(
         long,
         env = "SWITCHYARD_JOIN_TOKEN",
@@ -37,31 +40,31 @@ pub struct Args {
         requires = "hub_ca_sha256"
     )]
     pub join: Option<String>,
-    /// A directory with the files `token` and `hub-ca-sha256`, such as a mounted Secret. A new token there is taken while the
-    /// agent runs, when the hub refuses its certificate.
+    /// A directory with the files `token` and `hub-ca-sha256`, such as a mounted Secret. When the
+    /// hub refuses the agent's certificate, the agent also reads a new token from it while it runs.
     #[arg(long, env = "SWITCHYARD_JOIN_DIRECTORY", value_name = "DIR")]
     pub join_directory: Option<PathBuf>,
     /// The SHA-256 of the hub's CA certificate in hex, as the join command prints it.
     #[arg(long, env = "SWITCHYARD_HUB_CA_SHA256", value_name = "HEX")]
     pub hub_ca_sha256: Option<Pin>,
-    /// The agent's own namespace: its identity, its Lease, its webhooks' certificate.
+    /// The agent's own namespace, with its identity, its Lease and its webhooks' certificate.
     #[arg(long, env = "POD_NAMESPACE", default_value = "switchyard-system", value_parser = flags::parse_namespace)]
     pub namespace: String,
-    /// Which cluster is ours.
+    /// The worker cluster.
     #[command(flatten)]
     pub cluster: ClusterFlags,
-    /// Names this replica among the agent's replicas. Default: the host's name and which process it is there.
+    /// The name of this replica among the agent's replicas. Default: host name and process id.
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub replica: Option<String>,
     /// Namespaces that the hub may use, separated by commas. Default: all.
     #[arg(long, env = "SWITCHYARD_ALLOW_NAMESPACES", value_delimiter = ',', value_name = "NAMES")]
     pub allow_namespaces: Vec<String>,
-    /// Kinds of jobs that the hub may run, as Kueue names its frameworks, such as batch/job; separated by commas.
-    /// Default: all.
+    /// Kinds of jobs that the hub may run, by their names in Kueue's integrations.frameworks, such
+    /// as batch/job; separated by commas. Default: all.
     #[arg(long, env = "SWITCHYARD_ALLOW_KINDS", value_delimiter = ',', value_name = "KINDS")]
     pub allow_kinds: Vec<String>,
-    /// Service accounts as which the hub's jobs may run: NAME in every namespace, or NAMESPACE/NAME; separated by commas.
-    /// A pod that names none runs as "default". Default: all.
+    /// Service accounts as which the hub's jobs may run: NAME in every namespace, or
+    /// NAMESPACE/NAME; separated by commas. A pod that names none runs as "default". Default: all.
     #[arg(
         long,
         env = "SWITCHYARD_ALLOW_SERVICE_ACCOUNTS",
@@ -69,11 +72,11 @@ pub struct Args {
         value_name = "NAMES"
     )]
     pub allow_service_accounts: Vec<String>,
-    /// Whether a pod of each job is tried by a server-side dry run before the job is taken. Switch it off where policies let
-    /// only the cluster's own controllers create pods.
+    /// Whether to try a pod of each job with a server-side dry run before the job is accepted.
+    /// Switch it off where policies let only the cluster's own controllers create pods.
     #[arg(long, env = "SWITCHYARD_DRY_RUNS", default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     pub dry_runs: bool,
-    /// The configuration, for the admission of this cluster.
+    /// The configuration of this cluster's admission.
     #[command(flatten)]
     pub config: ConfigFlags,
     /// Serves /healthz, /readyz, /sessionz and /metrics; "none": not served.
@@ -93,13 +96,13 @@ pub struct Args {
     /// The audit.
     #[command(flatten)]
     pub audit: AuditFlags,
-    /// Writes to the cluster's API server in flight for the hub's workloads.
+    /// Concurrent writes to the cluster's API server for the hub's workloads.
     #[arg(long, env = "SWITCHYARD_WRITES_IN_FLIGHT", default_value_t = 32, value_name = "N")]
     pub writes_in_flight: usize,
-    /// What to log, such as "info,switchyard_agent=debug".
+    /// The log filter, such as "info,switchyard_agent=debug".
     #[arg(long, env = "SWITCHYARD_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,
-    /// How log lines look.
+    /// The format of log lines.
     #[arg(long, env = "SWITCHYARD_LOG_FORMAT", value_enum, default_value_t, value_name = "FORMAT")]
     pub log_format: LogFormat,
 }
@@ -108,8 +111,7 @@ impl Args {
     /// Opens listeners, reads the configuration, and finds the cluster.
     ///
     /// # Errors
-    ///
-    /// Names the flag, or the field of the file, and the mend.
+    /// Names the flag or the file's field, and how to correct it.
     pub async fn options(self) -> anyhow::Result<Options> {
         let config = Arc::new(self.config.read()?);
         let given = match (
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_join_command_is_understood() {
+    fn join_command_is_parsed() {
         let pin = "ab".repeat(32);
         let args = parse(&[
             "--hub",
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_with_their_mend() {
+    fn invalid_flags_name_their_correction() {
         let cases: [(&[&str], &str); 4] = [
             (&[], "--hub <URL>"),
             (&["--hub", "hub:7443"], "is not https://HOST[:PORT]"),
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_token_is_said_before_anything_starts() {
+    async fn invalid_token_fails_before_start() {
         let pin = "ab".repeat(32);
         let args =
             parse(&["--hub", "https://hub", "--hub-ca-sha256", &pin, "--join", "garbage"]).unwrap();
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn webhooks_need_both_ends() {
+    fn webhook_flags_require_each_other() {
         let webhook = |flags: &[&str]| {
             let args = parse(&[&["--hub", "https://hub"], flags].concat()).unwrap();
             args.webhook
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_of_namespaces_allows_all() {
+    fn empty_namespace_list_allows_all() {
         assert_eq!(allowed(&[]), AllowedNamespaces::All);
         assert_eq!(allowed(&[String::new()]), AllowedNamespaces::All);
         let only = allowed(&["a".to_owned(), " b".to_owned()]);

@@ -1,6 +1,7 @@
-//! The agent proper, without a transport: ledger, executor, capacity and heartbeat of one cluster.
+//! The core of the agent: the task that owns the ledger, for any transport.
 //!
-//! The agent's binary runs it over gRPC sessions; the hub runs the same against a kubeconfig worker.
+//! The agent's binary runs it over gRPC sessions. The hub runs the same core for kubeconfig
+//! workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,77 +10,30 @@ use anyhow::Context as _;
 use jiff::{SignedDuration, Timestamp};
 use switchyard_jobs::{JobKind, enabled_kinds, owner_gvk};
 use switchyard_ledger::{
-    Action, AllowedNamespaces, Ledger, Outcome, Rules, Seen, SessionError, Time,
+    Action, Ledger, Outcome, Outgoing, Rules, SessionError, SessionProtocol, Time, WatchEvent,
 };
-use switchyard_proto::v1::{self, AgentMessage, Capacity, HubMessage, agent_message};
+use switchyard_proto::v1::{self, AgentMessage, HubMessage, agent_message};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admissions::Admissions;
-use crate::allow::Allowed;
+use crate::capacity::{CapacityReceiver, CapacitySource};
 use crate::clock::Clock;
-use crate::executor::{self, DryRunCounts, Executor};
-use crate::foreign::Foreign;
+use crate::executor::{self, Executor};
 use crate::link::{Link, Links};
 use crate::memory::{Memory, Remembered};
-use crate::proof::{Keys, Seal};
-use crate::talk::{Say, Talk};
+use crate::proof::Seal;
+use crate::settings::Settings;
 
-/// The newest capacity; none until it is known.
-pub type CapacityReceiver = watch::Receiver<Option<Arc<Capacity>>>;
-
-/// Where the capacity comes from that is reported to the hub.
-#[derive(Clone)]
-pub enum CapacitySource {
-    /// The admission controller inside this process knows it exactly.
-    Embedded(CapacityReceiver),
-    /// Computed from the ClusterQueues, LocalQueues, Cohorts and ResourceFlavors of the cluster, whoever manages them.
-    Watch(kube::Client),
-    /// Not reported.
-    None,
-}
-
-/// What an agent's core has to know.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The cluster's name on the hub, for the log.
-    pub cluster: String,
-    /// The cluster's own uid, from [`cluster_uid`](crate::cluster_uid); empty if it is not known.
-    pub cluster_uid: String,
-    /// The hub's id: what remote objects are labelled with, and the only hub whose `Welcome` is accepted.
-    pub hub_id: String,
-    /// The value of `kueue.x-k8s.io/multikueue-origin` on remote objects.
-    pub origin: String,
-    /// Drawn anew at each start of the process.
-    pub boot_id: String,
-    /// The build, for people.
-    pub software: String,
-    /// Which namespaces the hub may use.
-    pub namespaces: AllowedNamespaces,
-    /// The kinds of jobs that are managed here (`integrations.frameworks`, external frameworks); others are not created.
-    pub frameworks: Vec<String>,
-    /// Which kinds of jobs and which service accounts it may use.
-    pub allowed: Allowed,
-    /// Counts the dry runs of jobs' pods; none: jobs are taken untried.
-    pub dry_runs: Option<DryRunCounts>,
-    /// How its copies are known from objects of others.
-    pub keys: Keys,
-    /// Counts objects of others that carry the hub's label.
-    pub foreign: Foreign,
-    /// Writes to the cluster's API server in flight.
-    pub concurrency: usize,
-    /// The namespace in which to remember what must outlive this process; none: nothing is, and jobs with a fence are
-    /// stopped by an agent that begins anew and has not heard of its hub.
-    pub memory: Option<String>,
-}
-
-/// Runs until `shutdown`, or until the last link has closed and no further can come. The client must send each request once
-/// (`kube::Config::default_retry` off): a creation that was not answered may yet happen, also if a repetition was refused.
+/// Runs the core until `shutdown`, or until the last link is closed and no other can come.
+///
+/// The client must send each request only once (`kube::Config::default_retry` off): an unanswered
+/// creation may still take effect, even if its repetition was refused.
 ///
 /// # Errors
 ///
-/// Only what no retry can mend: the cluster's API server being away is waited for.
+/// Only errors that a retry cannot correct. The core waits for an unavailable API server.
 pub async fn run_core(
     client: kube::Client,
     links: Links,
@@ -90,7 +44,8 @@ pub async fn run_core(
     run_core_with(client, links, source, settings, None, shutdown).await
 }
 
-/// As [`run_core`], where the cluster's admission controller runs in this process: jobs are created already started.
+/// As [`run_core`], with the cluster's admission controller in this process: the agent creates jobs
+/// already started.
 ///
 /// # Errors
 ///
@@ -107,24 +62,23 @@ pub async fn run_core_with(
     core.run(links, shutdown).await
 }
 
-/// The one task that owns the ledger.
+/// The task that owns the ledger.
 struct Core {
     settings: Settings,
     ledger: Ledger,
     executor: Executor,
     clock: Clock,
     memory: Option<Memory>,
-    /// What is to be remembered.
     remember: watch::Sender<Remembered>,
-    seen: mpsc::Receiver<Seen>,
-    /// They end with this.
+    watch_events: mpsc::Receiver<WatchEvent>,
+    /// Dropped, and so ended, with the core.
     watches: JoinSet<()>,
     actions: JoinSet<(Action, Outcome)>,
     capacity: Option<CapacityReceiver>,
     _capacity_watch: Option<JoinSet<()>>,
     to_agent: Option<mpsc::Receiver<HubMessage>>,
     to_hub: Option<mpsc::Sender<AgentMessage>>,
-    talk: Talk,
+    protocol: SessionProtocol,
 }
 
 impl Core {
@@ -142,7 +96,7 @@ impl Core {
         let rules =
             Rules { hub_id: settings.hub_id.clone(), namespaces: settings.namespaces.clone() };
         let seal = Seal::new(&settings.hub_id, settings.keys.clone());
-        let (seen, watches) =
+        let (watch_events, watches) =
             executor::watch(&client, &seal, &settings.foreign, &settings.frameworks);
         let (capacity, capacity_watch) = match source {
             CapacitySource::Embedded(receiver) => (Some(receiver), None),
@@ -158,14 +112,14 @@ impl Core {
             clock,
             memory,
             remember: watch::channel(Remembered::default()).0,
-            seen,
+            watch_events,
             watches,
             actions: JoinSet::new(),
             capacity,
             _capacity_watch: capacity_watch,
             to_agent: None,
             to_hub: None,
-            talk: Talk::default(),
+            protocol: SessionProtocol::default(),
             settings,
         }
     }
@@ -173,20 +127,20 @@ impl Core {
     async fn run(&mut self, mut links: Links, shutdown: CancellationToken) -> anyhow::Result<()> {
         let _keeper = tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
-            keeper = self.recall() => keeper,
+            keeper = self.restore_memory() => keeper,
         };
         let mut reviews = JoinSet::new();
-        reviews.spawn(self.executor.clone().say_rights());
+        reviews.spawn(self.executor.clone().log_missing_rights());
         let mut more_links = true;
         while more_links || self.to_agent.is_some() {
             let now = self.now();
             let actions = self.ledger.tick(now);
             self.start(actions);
-            if let Err(error) = self.talk.check(&self.ledger, now) {
+            if let Err(error) = self.protocol.check(&self.ledger, now) {
                 self.end_session(&error);
             }
             let wake = self.wakeup(now);
-            let speak = self.to_hub.is_some() && wake.is_some_and(|at| at <= now);
+            let has_message = self.to_hub.is_some() && wake.is_some_and(|at| at <= now);
             tokio::select! {
                 () = shutdown.cancelled() => break,
                 link = links.recv(), if more_links => match link {
@@ -194,20 +148,20 @@ impl Core {
                     None => more_links = false,
                 },
                 message = receive(&mut self.to_agent) => self.on_message(message),
-                seen = self.seen.recv() => match seen {
-                    Some(seen) => self.on_seen(seen),
+                event = self.watch_events.recv() => match event {
+                    Some(event) => self.on_watch_event(event),
                     None => anyhow::bail!("the watches of cluster {} ended", self.settings.cluster),
                 },
                 Some(done) = self.actions.join_next() => {
                     let (action, outcome) = done.context("an action was lost")?;
-                    self.on_done(&action, outcome);
+                    self.on_outcome(&action, outcome);
                 }
-                // One of them is through once every kind has been listed; the others never are.
+                // One of them ends once every kind has been listed. The others never end.
                 Some(ended) = self.watches.join_next() => ended.context("a watch ended")?,
-                permit = reserve(self.to_hub.clone()), if speak => self.speak(permit),
+                permit = reserve(self.to_hub.clone()), if has_message => self.send_next(permit),
                 fresh = changed(&mut self.capacity) => self.on_capacity(fresh),
                 // While a message waits for room, only deadlines count.
-                () = self.clock.until(if speak { Some(self.talk.deadline()) } else { wake }) => {}
+                () = self.clock.until(if has_message { Some(self.protocol.deadline()) } else { wake }) => {}
             }
         }
         Ok(())
@@ -217,8 +171,8 @@ impl Core {
         self.clock.now()
     }
 
-    /// Takes over what an earlier process knew. The returned task writes down what is new from now on.
-    async fn recall(&mut self) -> JoinSet<()> {
+    /// Restores what an earlier process knew. The returned task persists changes from now on.
+    async fn restore_memory(&mut self) -> JoinSet<()> {
         let mut keeper = JoinSet::new();
         let Some(memory) = self.memory.take() else { return keeper };
         let remembered = memory.recall().await;
@@ -233,7 +187,7 @@ impl Core {
                 Ok(left) => self.now() + left,
                 Err(_) => self.now().saturating_sub(left.unsigned_abs()),
             });
-            self.ledger.recall(remembered.epoch, lease.unwrap_or_default());
+            self.ledger.restore(remembered.epoch, lease.unwrap_or_default());
         }
         self.remember.send_replace(remembered);
         let executor = self.executor.clone();
@@ -241,18 +195,18 @@ impl Core {
         keeper
     }
 
-    /// Notes what a process after this one has to know.
-    fn note(&self) {
-        // The ledger's time and the wall clock drift a little: no reason to write.
+    /// Publishes what a later process must know.
+    fn persist_memory(&self) {
+        // The ledger's time and the wall clock drift a little, which is no reason to write.
         const SAME: SignedDuration = SignedDuration::from_millis(50);
         let now = self.now();
         let left = self
             .ledger
-            .lease()
+            .lease_end()
             .map(|lease| lease.saturating_sub(now))
             .filter(|left| !left.is_zero());
         let until = left.and_then(|left| Timestamp::now().checked_add(left).ok());
-        let epoch = self.ledger.memory().epoch;
+        let epoch = self.ledger.last_session().epoch;
         self.remember.send_if_modified(|known| {
             let later = until
                 .filter(|until| known.until.is_none_or(|known| until.duration_since(known) > SAME));
@@ -267,7 +221,7 @@ impl Core {
             tracing::info!(cluster = self.settings.cluster, "session superseded by a new one");
         }
         let now = self.now();
-        self.talk = Talk::open(&mut self.ledger, now);
+        self.protocol = SessionProtocol::open(&mut self.ledger, now);
         self.to_agent = Some(link.to_agent);
         self.to_hub = Some(link.to_hub);
     }
@@ -280,7 +234,7 @@ impl Core {
     fn close(&mut self) {
         self.to_agent = None;
         self.to_hub = None;
-        self.talk.close(&mut self.ledger);
+        self.protocol.close(&mut self.ledger);
     }
 
     fn on_message(&mut self, message: Option<HubMessage>) {
@@ -290,29 +244,33 @@ impl Core {
         };
         let now = self.now();
         let capacity = self.capacity.as_ref().is_some_and(|it| it.borrow().is_some());
-        match self.talk.heard(&mut self.ledger, message, capacity, now) {
+        let (session, was_open) = (message.session_id, self.ledger.session_id().is_some());
+        match self.protocol.on_message(&mut self.ledger, message, capacity, now) {
             Ok(actions) => {
+                if !was_open && self.ledger.session_id().is_some() {
+                    tracing::info!(session, "session open");
+                }
                 self.start(actions);
-                self.note();
+                self.persist_memory();
             }
             Err(error) => self.end_session(&error),
         }
     }
 
-    fn on_seen(&mut self, seen: Seen) {
+    fn on_watch_event(&mut self, event: WatchEvent) {
         let now = self.now();
-        let mut actions = self.ledger.seen(seen, now);
-        // What has come in the meantime goes into the same round; what comes meanwhile must not make it endless.
-        for _ in 0..self.seen.len() {
-            let Ok(seen) = self.seen.try_recv() else { break };
-            actions.extend(self.ledger.seen(seen, now));
+        let mut actions = self.ledger.on_watch_event(event, now);
+        // Bounded, so that events which arrive meanwhile do not prolong the round for ever.
+        for _ in 0..self.watch_events.len() {
+            let Ok(event) = self.watch_events.try_recv() else { break };
+            actions.extend(self.ledger.on_watch_event(event, now));
         }
         self.start(actions);
     }
 
-    fn on_done(&mut self, action: &Action, outcome: Outcome) {
+    fn on_outcome(&mut self, action: &Action, outcome: Outcome) {
         let now = self.now();
-        let actions = self.ledger.done(action, outcome, now);
+        let actions = self.ledger.on_outcome(action, outcome, now);
         self.start(actions);
     }
 
@@ -320,7 +278,7 @@ impl Core {
         if !fresh {
             self.capacity = None;
         } else {
-            self.talk.capacity_changed(&self.ledger, self.now());
+            self.protocol.capacity_changed(&self.ledger, self.now());
         }
     }
 
@@ -331,8 +289,8 @@ impl Core {
         }
     }
 
-    /// There is room for one message: the most urgent goes.
-    fn speak(&mut self, permit: Option<mpsc::OwnedPermit<AgentMessage>>) {
+    /// Sends the most urgent message, for which there is room.
+    fn send_next(&mut self, permit: Option<mpsc::OwnedPermit<AgentMessage>>) {
         let Some(permit) = permit else { return self.close() };
         let Some(kind) = self.next_message() else { return };
         let session_id = self.ledger.session_id().unwrap_or_default();
@@ -348,24 +306,24 @@ impl Core {
 
     fn next_message(&mut self) -> Option<agent_message::Kind> {
         let now = self.now();
-        match self.talk.next(&mut self.ledger, now)? {
-            Say::Hello => Some(agent_message::Kind::Hello(self.hello())),
-            Say::Capacity => {
+        match self.protocol.next(&mut self.ledger, now)? {
+            Outgoing::Hello => Some(agent_message::Kind::Hello(self.hello())),
+            Outgoing::Capacity => {
                 let capacity = self.capacity.as_mut().and_then(|it| it.borrow_and_update().clone());
                 capacity.map(|it| agent_message::Kind::Capacity((*it).clone()))
             }
-            Say::Message(agent_message::Kind::Ping(ping)) => {
+            Outgoing::Message(agent_message::Kind::Ping(ping)) => {
                 Some(agent_message::Kind::Ping(v1::Ping {
                     unable: !self.executor.may_write(),
                     ..ping
                 }))
             }
-            Say::Message(kind) => Some(kind),
+            Outgoing::Message(kind) => Some(kind),
         }
     }
 
     fn hello(&self) -> v1::Hello {
-        let memory = self.ledger.memory();
+        let memory = self.ledger.last_session();
         v1::Hello {
             boot_id: self.settings.boot_id.clone(),
             min_version: *switchyard_proto::VERSIONS.start(),
@@ -387,13 +345,16 @@ impl Core {
         kinds.iter().filter(runs).map(|kind| owner_gvk(kind.id())).collect()
     }
 
-    /// When there is something to do or say, if nothing happens before.
+    /// When there is something to do or send, if nothing happens before.
     fn wakeup(&self, now: Time) -> Option<Time> {
-        [self.talk.wakeup(&self.ledger, now), self.ledger.next_wakeup()].into_iter().flatten().min()
+        [self.protocol.wakeup(&self.ledger, now), self.ledger.next_wakeup()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 
-/// The next message of an open session; never, without one.
+/// The next message of an open session; pending for ever without one.
 async fn receive(receiver: &mut Option<mpsc::Receiver<HubMessage>>) -> Option<HubMessage> {
     match receiver {
         Some(receiver) => receiver.recv().await,
@@ -401,7 +362,7 @@ async fn receive(receiver: &mut Option<mpsc::Receiver<HubMessage>>) -> Option<Hu
     }
 }
 
-/// Room for one message to the hub; none when the session is over.
+/// Room for one message to the hub; none if the session is over.
 async fn reserve(
     sender: Option<mpsc::Sender<AgentMessage>>,
 ) -> Option<mpsc::OwnedPermit<AgentMessage>> {
@@ -411,7 +372,7 @@ async fn reserve(
     }
 }
 
-/// Whether the capacity changed (or its source is gone).
+/// Waits for a change. Returns whether the capacity changed, or false if its source is gone.
 async fn changed(capacity: &mut Option<CapacityReceiver>) -> bool {
     match capacity {
         Some(capacity) => capacity.changed().await.is_ok(),

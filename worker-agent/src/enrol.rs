@@ -1,4 +1,4 @@
-//! How a cluster gets its identity, once, and keeps it.
+//! Enrolment: how a cluster gets its identity, once, and keeps it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,22 +17,22 @@ use crate::identity::{Identity, IdentityError, KeyRequest, Store};
 use crate::route::Route;
 use crate::tls::{self, Pin, TlsError};
 
-/// An answer that is not there after this long will not come.
+/// The deadline for an answer.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// How often the age of the identity is looked at; also the first wait after a failed renewal.
+/// The interval of checks of the identity's age, and the first delay after a failed renewal.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// Between two renewals, at the least.
+/// The shortest time between two renewals.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How often a refused token is tried again, within some seconds, before the agent gives up.
+/// How often the agent tries a refused token again, within seconds, before it gives up.
 const REFUSALS: u32 = 4;
 /// The log line of an identity that replaces another one.
 const AGAIN: &str = "enrolled with a new join token";
-/// How long a new token is tried beside a good identity.
+/// How long the agent tries a new token while it has a valid identity.
 const BESIDE_GOOD: Duration = Duration::from_secs(5);
 
-/// What a join command gives.
+/// The content of a join command.
 #[derive(Clone)]
 pub struct Join {
     token: String,
@@ -40,17 +40,17 @@ pub struct Join {
 }
 
 impl Join {
-    /// A one-time token and the hash of the CA of the hub that made it.
+    /// A single-use token, and the hash of the CA of the hub that issued it.
     pub fn new(token: impl Into<String>, pin: Pin) -> Self {
         Self { token: token.into().trim().to_owned(), pin }
     }
 
-    /// The SHA-256 of the token in hexadecimal digits, by which one that was tried is known again.
+    /// The SHA-256 of the token in hexadecimal digits. It identifies a token that was tried.
     pub fn digest(&self) -> String {
         Sha256::digest(self.token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The cluster that the token is for; the hub has the last word. Cluster names may hold dots.
+    /// The cluster in the token; the hub decides. Cluster names may contain dots.
     pub fn cluster(&self) -> Option<&str> {
         let mut parts = self.token.rsplitn(3, '.');
         parts.next().zip(parts.next())?;
@@ -58,65 +58,57 @@ impl Join {
     }
 }
 
-// A token must not reach a log by accident.
+// Keeps the token out of logs.
 impl std::fmt::Debug for Join {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Join({})", self.cluster().unwrap_or("?"))
     }
 }
 
-/// Why there is no identity.
+/// Why the agent has no identity.
 #[derive(Debug, Error)]
 pub enum EnrolError {
-    /// Nothing stored, and no token.
     #[error(
         "this cluster has no identity yet and no join token was given.\n\
          On the hub run `switchyard cluster join-token NAME` and start the agent with the flags it prints."
     )]
     NoToken,
-    /// Not of the form of a token.
     #[error(
         "--join is not a join token, which reads CLUSTER.ID.SECRET; copy it whole from `switchyard cluster join-token`"
     )]
     BadToken,
-    /// The hub said no.
+    /// The hub refused the token.
     #[error(
         "the hub refused to enrol this cluster as {cluster:?}; why is in the hub's log.\n\
          A join token works once, until the time that was printed with it, and only while a MultiKueueCluster {cluster:?} with an agent source exists.\n\
          Make a new one on the hub with `switchyard cluster join-token {cluster}` and start the agent with it."
     )]
     Refused {
-        /// Whom the token is for.
+        /// The token's cluster.
         cluster: String,
     },
-    /// What is stored is another cluster's.
+    /// The stored identity belongs to another cluster.
     #[error(
         "the Secret {secret} holds the identity of cluster {stored:?}, the join token is for {token:?}.\n\
          If this cluster is to become {token:?}, delete the Secret and start the agent again."
     )]
     OtherCluster {
-        /// The Secret.
         secret: String,
-        /// Whose identity it holds.
+        /// The stored identity's cluster.
         stored: String,
-        /// Whom the token is for.
+        /// The token's cluster.
         token: String,
     },
-    /// What is stored has ended.
+    /// The stored identity has expired.
     #[error(
         "the identity of cluster {cluster:?} ended at {not_after} and can no longer be renewed.\n\
          Make a join token on the hub with `switchyard cluster join-token {cluster}` and start the agent with it."
     )]
-    Expired {
-        /// Whose.
-        cluster: String,
-        /// When.
-        not_after: Timestamp,
-    },
-    /// Storing, or what was issued.
+    Expired { cluster: String, not_after: Timestamp },
+    /// The identity cannot be stored, or the hub issued an invalid one.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// Nobody there, or not the hub.
+    /// No server, or not the hub.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The hub cannot answer now.
@@ -125,26 +117,27 @@ pub enum EnrolError {
 }
 
 impl EnrolError {
-    /// Whether trying again may help without anybody doing something.
+    /// Whether another try may succeed without an administrator.
     fn transient(&self) -> bool {
         match self {
             Self::Unavailable(_)
             | Self::Identity(IdentityError::Secret(_) | IdentityError::Late) => true,
-            // A hub that is not the one that made the token will not become it.
+            // A wrong certificate does not become the right one.
             Self::Tls(TlsError::Connect { cause, .. }) => !cause.contains("certificate"),
             _ => false,
         }
     }
 }
 
-/// The stored identity if it is good, else a new one for the token, which is then stored.
+/// Returns the stored identity if it is valid; else exchanges the token for one and stores it.
 ///
-/// A token that was tried before is ignored beside a good identity. Another one is tried first: the hub refuses the identity where
-/// the `MultiKueueCluster` was made anew. If the hub refuses the token, too, or does not answer, the identity is used.
+/// A valid identity takes precedence over a token that was tried before. A new token is tried
+/// first, because the hub refuses the identity after its `MultiKueueCluster` was recreated. If the
+/// hub refuses the new token too, or does not answer, the identity is used.
 ///
 /// # Errors
 ///
-/// Says what to do next. Absence of the hub is waited for.
+/// Names the next step. The function waits for an unavailable hub.
 pub async fn obtain(
     store: &Store,
     hub: &Route,
@@ -153,7 +146,7 @@ pub async fn obtain(
     obtain_with(store, hub, join, &KeyRequest::generate()?).await
 }
 
-/// As [`obtain`], with the key of all tries of this token.
+/// As [`obtain`], with one key for all tries of this token.
 ///
 /// # Errors
 ///
@@ -171,11 +164,11 @@ pub(crate) async fn obtain_with(
         .with_max_delay(Duration::from_secs(30))
         .without_max_times();
     let notify = |error: &EnrolError, wait: Duration| {
-        // Of what is written for a person's eyes, a log has one line.
+        // The log gets the message on one line.
         let error = error.to_string().replace('\n', " ");
         tracing::warn!(error, ?wait, "no identity yet, will try again");
     };
-    // The MultiKueueCluster may have been made a moment ago, and the hub not have heard of it.
+    // The hub may not know yet of a MultiKueueCluster that was just created.
     let mut refusals = 0;
     let again = |error: &EnrolError| {
         let refused = matches!(error, EnrolError::Refused { .. });
@@ -223,12 +216,12 @@ async fn obtain_once(
     }
 }
 
-/// Whether a token was not tried yet with the identity that is stored.
+/// Whether this token was not tried yet with the stored identity.
 pub(crate) fn is_new(join: &Join, stored: &Identity) -> bool {
     stored.token_digest.as_deref() != Some(join.digest().as_str())
 }
 
-/// Tries a token beside an identity that may still be good. Returns the one to go on with.
+/// Tries a token while the identity may still be valid. Returns the identity to use.
 async fn try_new(
     store: &Store,
     hub: &Route,
@@ -236,7 +229,8 @@ async fn try_new(
     request: &KeyRequest,
     stored: Identity,
 ) -> Result<Identity, IdentityError> {
-    // Jobs that are to be stopped wait for the agent. A token that is not tried now is tried while there is no session.
+    // Jobs with a due fence wait for the agent, so the time is bounded. A token that is not tried
+    // now is tried while there is no session.
     let answer = match tokio::time::timeout(BESIDE_GOOD, enrol_with(hub, join, request)).await {
         Ok(answer) => answer,
         Err(_) => Err(EnrolError::Unavailable(format!("no answer within {BESIDE_GOOD:?}"))),
@@ -261,12 +255,12 @@ async fn try_new(
     }
 }
 
-/// A token that appears while the hub refuses this cluster: the identity that it buys, which is stored. None if there is no token
-/// that was not tried yet.
+/// Exchanges a token that appears while the hub refuses this cluster, and stores the identity. None
+/// if every token was tried.
 ///
 /// # Errors
 ///
-/// Says what to do next. A refused token is not tried again.
+/// Names the next step. A refused token is not tried again.
 pub(crate) async fn again(
     store: &Store,
     hub: &Route,
@@ -281,14 +275,14 @@ pub(crate) async fn again(
     Ok(Some(save_new(store, identity, AGAIN).await?))
 }
 
-/// Stores a new identity and logs how it came.
+/// Stores a new identity and logs how the agent got it.
 async fn save_new(store: &Store, identity: Identity, how: &str) -> Result<Identity, IdentityError> {
     save(store, &identity).await?;
     tracing::info!(cluster = identity.cluster, not_after = %identity.not_after, "{how}");
     Ok(identity)
 }
 
-/// The token is used up: its identity must not be lost to an API server that is busy.
+/// The token is used up, so a busy API server must not cost its identity.
 async fn save(store: &Store, identity: &Identity) -> Result<(), IdentityError> {
     let backoff = ExponentialBuilder::default()
         .with_jitter()
@@ -299,11 +293,12 @@ async fn save(store: &Store, identity: &Identity) -> Result<(), IdentityError> {
     (|| store.save(identity)).retry(backoff).notify(notify).await
 }
 
-/// Exchanges the token for an identity. The token is sent only to a hub whose CA has the pinned hash.
+/// Exchanges the token for an identity. The agent sends the token only to a hub whose CA has the
+/// pinned hash.
 ///
 /// # Errors
 ///
-/// Says what to do next.
+/// Names the next step.
 pub async fn enrol(hub: &Route, join: &Join) -> Result<Identity, EnrolError> {
     enrol_with(hub, join, &KeyRequest::generate()?).await
 }
@@ -337,11 +332,11 @@ async fn enrol_with(
     Ok(identity)
 }
 
-/// Exchanges the identity for one that lasts longer, with a new key.
+/// Exchanges the identity for a longer valid one, with a new key.
 ///
 /// # Errors
 ///
-/// The hub is away, or refuses: its `MultiKueueCluster` was deleted, or made anew.
+/// The hub is unavailable, or refuses because its `MultiKueueCluster` was deleted or recreated.
 pub async fn renew(hub: &Route, identity: &Identity) -> Result<Identity, EnrolError> {
     let channel = tls::connect(hub, tls::with_identity(identity, &hub.clock)?).await?;
     let request = KeyRequest::generate()?;
@@ -364,11 +359,11 @@ pub async fn renew(hub: &Route, identity: &Identity) -> Result<Identity, EnrolEr
     Ok(renewed)
 }
 
-/// Asks for the key of this cluster's copies.
+/// Fetches the key of this cluster's copies.
 ///
 /// # Errors
 ///
-/// The hub is away, does not know the request, or refuses.
+/// The hub is unavailable, does not know the request, or refuses it.
 pub async fn copy_key(
     hub: &Route,
     identity: &Identity,
@@ -384,7 +379,8 @@ pub async fn copy_key(
     tokio::time::timeout(DEADLINE, asking).await.map_err(|_| late())?
 }
 
-/// Renews the identity at two thirds of its life, for as long as this runs. Sessions go on; the next one uses the new.
+/// Renews the identity at two thirds of its life, for ever. Open sessions stay; the next one uses
+/// the new identity.
 pub async fn keep(
     hub: &Route,
     store: &Store,
@@ -410,7 +406,7 @@ pub async fn keep(
             Ok(renewed) => {
                 tracing::info!(cluster = renewed.cluster, not_after = %renewed.not_after, "identity renewed");
                 current.store(Arc::new(renewed));
-                // Whatever the hub issues, it is not asked again at once.
+                // The agent pauses whatever the hub issues.
                 PAUSE
             }
             Err(error) => {
@@ -457,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_names_its_cluster_and_hides_its_secret() {
+    fn token_names_cluster_and_hides_secret() {
         let cases = [
             ("east.id.secret", Some("east")),
             (" eu.west-1.id.secret\n", Some("eu.west-1")),
@@ -472,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_to_do_next() {
+    fn refusal_names_next_step() {
         let error = refused(&tonic::Status::permission_denied("refused"), "east");
         assert!(!error.transient());
         insta::assert_snapshot!(error, @r#"

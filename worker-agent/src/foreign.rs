@@ -1,4 +1,4 @@
-//! Objects of others that carry a hub's label: counted, and logged at a bounded rate.
+//! Foreign objects with a hub's label: counted, and logged at a bounded rate.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ struct ClusterLabel {
     cluster: String,
 }
 
-/// Counts them by the cluster that has them.
+/// Foreign objects, counted per cluster.
 #[derive(Clone, Debug, Default)]
 pub struct ForeignMarks(Family<ClusterLabel, Counter>);
 
 impl ForeignMarks {
-    /// Shows the metric from now on.
+    /// Registers the metric.
     pub fn show(&self, shown: &mut Registry) {
         shown.sub_registry_with_prefix("switchyard").register(
             "foreign_marks",
@@ -28,14 +28,14 @@ impl ForeignMarks {
         );
     }
 
-    /// The counter of a cluster.
+    /// The counter of one cluster.
     pub fn of(&self, cluster: &str) -> Foreign {
         let counter = self.0.get_or_create_owned(&ClusterLabel { cluster: cluster.to_owned() });
         Foreign(Arc::new(Inner { counter, log: LogLimit::default() }))
     }
 }
 
-/// Foreign objects of one cluster.
+/// The foreign objects of one cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Foreign(Arc<Inner>);
 
@@ -46,7 +46,7 @@ struct Inner {
 }
 
 impl Foreign {
-    /// One was seen.
+    /// Counts an object.
     pub(crate) fn note(&self, kind: &str, namespace: &str, name: &str) {
         self.0.counter.inc();
         if let Some(left_out) = self.0.log.admit(Instant::now()) {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn foreign_objects_are_counted_by_cluster() {
+    fn foreign_objects_are_counted_per_cluster() {
         let (mut shown, marks) = (Registry::default(), ForeignMarks::default());
         marks.show(&mut shown);
         marks.of("east").note("v1, Kind=Pod", "ns", "p");

@@ -1,7 +1,7 @@
-//! The agent's health pages: the controller's, and `/sessionz`.
+//! The agent's health endpoints: the controller's, and `/sessionz`.
 //!
-//! Readiness does not depend on the session: this process also serves the cluster's webhooks, and the hub's absence must
-//! not stop them.
+//! Readiness does not depend on the session: this process also serves the cluster's webhooks, which
+//! must work without the hub.
 
 use std::net::TcpListener;
 use std::sync::Arc;

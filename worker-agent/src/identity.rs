@@ -1,4 +1,4 @@
-//! Who this cluster is to its hub: a certificate and the key that never leaves the cluster.
+//! The cluster's identity at its hub: a certificate, and the key that never leaves the cluster.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,55 +15,51 @@ use switchyard_proto::v1;
 use thiserror::Error;
 use x509_parser::extensions::GeneralName;
 
-/// A request to the API server that is not answered after this long is given up.
+/// The deadline of a request to the API server.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
 
 /// The Secret that holds the identity, in the agent's own namespace.
 pub const SECRET: &str = "switchyard-agent-identity";
-/// Entries of the Secret that begin so are not the identity's, and stay when it is renewed.
+/// The prefix of entries of the Secret that do not belong to the identity and survive its renewal.
 pub(crate) const KEPT: &str = "copies.";
 
 /// Key of [`SECRET`]: the SHA-256 of the last join token that was tried, in hexadecimal digits.
 const TOKEN_DIGEST: &str = "join-token-sha256";
 
-/// An identity, and until when it is good.
+/// An identity and its validity.
 #[derive(Debug)]
 pub struct Identity {
     /// The cluster's name on the hub.
     pub cluster: String,
-    /// The hub's id.
     pub hub_id: String,
     /// Leaf first.
     pub chain: Vec<CertificateDer<'static>>,
-    /// Made here.
+    /// Generated on this cluster.
     pub key: PrivateKeyDer<'static>,
     /// The hub's CA certificates.
     pub trust: Vec<CertificateDer<'static>>,
-    /// Begin of its life.
     pub not_before: Timestamp,
-    /// End of its life.
     pub not_after: Timestamp,
-    /// The digest of the last join token that was tried: one that is still mounted is not offered again.
+    /// The digest of the last join token that was tried. A token that is still mounted is not tried
+    /// again.
     pub token_digest: Option<String>,
 }
 
-/// Why there is no identity.
+/// Why an identity cannot be read, stored or issued.
 #[derive(Debug, Error)]
 pub enum IdentityError {
-    /// What the hub issued, or what is stored, is not an identity.
+    /// The hub issued, or the Secret holds, no valid identity.
     #[error("not an identity: {0}")]
     Malformed(String),
-    /// The Secret cannot be read or written.
     #[error("the Secret {SECRET} cannot be used: {0}")]
     Secret(#[from] kube::Error),
-    /// The API server does not answer.
     #[error(
         "the Secret {SECRET} cannot be used: no answer from the API server within {ANSWER_DEADLINE:?}"
     )]
     Late,
 }
 
-/// A new key, and the request to sign it. The request names nobody: the hub knows who asks.
+/// A new key and its signing request. The request names no subject: the hub knows the caller.
 pub struct KeyRequest {
     /// PKCS#8, DER.
     pub key: Vec<u8>,
@@ -78,7 +74,7 @@ impl std::fmt::Debug for KeyRequest {
 }
 
 impl KeyRequest {
-    /// An ECDSA P-256 key.
+    /// Generates an ECDSA P-256 key.
     ///
     /// # Errors
     ///
@@ -94,11 +90,11 @@ impl KeyRequest {
 }
 
 impl Identity {
-    /// From what the hub issued for our key.
+    /// The identity that the hub issued for this key.
     ///
     /// # Errors
     ///
-    /// Its certificate names no cluster, or another than the message does.
+    /// The certificate names no cluster, or another one than the message.
     pub fn issued(certificate: v1::Certificate, key: Vec<u8>) -> Result<Self, IdentityError> {
         let chain = certificate.chain.into_iter().map(CertificateDer::from).collect();
         let trust = certificate.trust.into_iter().map(CertificateDer::from).collect();
@@ -148,7 +144,6 @@ impl Identity {
         Timestamp::from_second(from + (to - from) * 2 / 3).unwrap_or(self.not_after)
     }
 
-    /// Whether its life is over.
     pub fn expired(&self, now: Timestamp) -> bool {
         now >= self.not_after
     }
@@ -207,7 +202,7 @@ fn pem(label: &str, der: &[u8]) -> String {
     pem + &format!("-----END {label}-----\n")
 }
 
-/// Where the identity is kept.
+/// Stores the identity in its Secret.
 #[derive(Clone)]
 pub struct Store {
     api: Api<Secret>,
@@ -215,28 +210,27 @@ pub struct Store {
 }
 
 impl Store {
-    /// In the agent's own namespace.
     pub fn new(client: kube::Client, namespace: &str) -> Self {
         Self { api: Api::namespaced(client, namespace), namespace: namespace.to_owned() }
     }
 
-    /// For messages to people.
+    /// The Secret's name for messages.
     pub fn name(&self) -> String {
         format!("{}/{SECRET}", self.namespace)
     }
 
-    /// What is stored; none if nothing is.
+    /// The stored identity, if any.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or is no identity.
+    /// The Secret cannot be read, or holds no valid identity.
     pub async fn load(&self) -> Result<Option<Identity>, IdentityError> {
         let Some(secret) = answered(self.api.get_opt(SECRET)).await? else { return Ok(None) };
         let data = secret.data.unwrap_or_default();
         if data.is_empty() { Ok(None) } else { Identity::from_data(&data).map(Some) }
     }
 
-    /// Stores it in place of what was.
+    /// Replaces the stored identity.
     ///
     /// # Errors
     ///
@@ -251,7 +245,7 @@ impl Store {
         let params = PostParams::default();
         match answered(self.api.create(&params, &secret)).await {
             Err(IdentityError::Secret(kube::Error::Api(status))) if status.is_already_exists() => {
-                // Whoever holds the leadership writes; nothing of an older identity is worth keeping.
+                // Only the leader writes, and nothing of an older identity is kept.
                 let there = answered(self.api.get(SECRET)).await?;
                 secret.metadata.resource_version = there.metadata.resource_version;
                 let kept =
@@ -263,7 +257,7 @@ impl Store {
         }
     }
 
-    /// The entries that are not the identity's.
+    /// The entries that do not belong to the identity.
     ///
     /// # Errors
     ///
@@ -274,11 +268,11 @@ impl Store {
         Ok(data.into_iter().filter(|(name, _)| name.starts_with(KEPT)).collect())
     }
 
-    /// Puts these in the place of the entries that are not the identity's.
+    /// Replaces the entries that do not belong to the identity.
     ///
     /// # Errors
     ///
-    /// The API server refuses, or does not answer; or the Secret was changed meanwhile.
+    /// The API server refuses, or does not answer, or the Secret has changed meanwhile.
     pub(crate) async fn keep(
         &self,
         kept: BTreeMap<String, ByteString>,
@@ -302,7 +296,7 @@ async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T
 pub(crate) mod tests {
     use super::*;
 
-    /// A CA, and a certificate of it.
+    /// A CA and a certificate that it issued.
     pub(crate) struct Pki {
         pub(crate) ca: CertificateDer<'static>,
         issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
@@ -317,7 +311,7 @@ pub(crate) mod tests {
             Self { ca, issuer: rcgen::Issuer::new(params, key) }
         }
 
-        /// An agent's certificate for the key of a request, valid for so many seconds around now.
+        /// An agent's certificate for a request's key. Its validity is in seconds relative to now.
         pub(crate) fn agent(
             &self,
             csr: &[u8],
@@ -351,7 +345,7 @@ pub(crate) mod tests {
             Identity::issued(self.agent(&request.csr, cluster, from, to), request.key).unwrap()
         }
 
-        /// The hub's chain and key.
+        /// The hub's certificate chain and key.
         pub(crate) fn server(
             &self,
             name: &str,
@@ -365,7 +359,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_identity_survives_the_secret() {
+    fn identity_round_trips_through_secret() {
         let identity = Pki::new().identity("east.example", -100, 200);
         let again = Identity::from_data(&identity.to_data()).unwrap();
         assert_eq!((again.cluster.as_str(), again.hub_id.as_str()), ("east.example", "hub-1"));
@@ -376,7 +370,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_identity_says_why() {
+    fn invalid_identity_names_cause() {
         let identity = Pki::new().identity("east", -100, 200);
         let mut data = identity.to_data();
         data.remove("tls.key");
@@ -393,7 +387,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_certificate_for_another_cluster_than_the_message_says_is_refused() {
+    fn certificate_for_other_cluster_is_refused() {
         let request = KeyRequest::generate().unwrap();
         let mut certificate = Pki::new().agent(&request.csr, "east", -100, 200);
         certificate.cluster = "west".to_owned();
@@ -405,7 +399,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn spiffe_names() {
+    fn spiffe_names_are_parsed() {
         assert_eq!(
             parse_spiffe("spiffe://h/cluster/a.b/u"),
             Some(("h".to_owned(), "a.b".to_owned()))

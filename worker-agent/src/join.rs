@@ -1,10 +1,12 @@
-//! Where join tokens come from: flags, or files of a mounted Secret, which change while the agent runs.
+//! The sources of join tokens: flags, or the files of a mounted Secret, which change while the
+//! agent runs.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -13,24 +15,24 @@ use crate::identity::{Identity, KeyRequest, Store};
 use crate::route::Route;
 use crate::session::SessionState;
 
-/// How often files are read while there is no session.
+/// How often the files are read while there is no session.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// The files of a join Secret.
 const TOKEN: &str = "token";
 const PIN: &str = "hub-ca-sha256";
 
-/// Where a token comes from.
+/// The sources of a token.
 #[derive(Clone, Debug, Default)]
 pub struct JoinSource {
-    /// A token of the command line, for the first start.
+    /// The token of the command line, for the first start.
     pub given: Option<Join>,
-    /// A directory with the files `token` and `hub-ca-sha256`, as a Secret is mounted.
+    /// A directory with the files `token` and `hub-ca-sha256`, such as a mounted Secret.
     pub directory: Option<PathBuf>,
     last: Arc<Mutex<Option<TokenRequest>>>,
 }
 
-/// The request that goes with a token, which its digest names.
+/// The certificate request of a token, with the token's digest.
 #[derive(Debug)]
 struct TokenRequest {
     digest: String,
@@ -38,15 +40,14 @@ struct TokenRequest {
 }
 
 impl JoinSource {
-    /// One or both.
     pub fn new(given: Option<Join>, directory: Option<PathBuf>) -> Self {
         Self { given, directory, last: Arc::default() }
     }
 
-    /// The key to ask for a certificate with. One for all tries of a token: if an answer is lost, the hub gives it again to the same
-    /// request alone.
+    /// The certificate request for a token. All tries of a token use one key: if an answer was
+    /// lost, the hub repeats it only for the same request.
     pub(crate) fn request(&self, join: &Join) -> Result<Arc<KeyRequest>, EnrolError> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if let Some(known) = last.as_ref().filter(|known| known.digest == join.digest()) {
             return Ok(known.request.clone());
         }
@@ -55,11 +56,11 @@ impl JoinSource {
         Ok(request)
     }
 
-    /// The token as it is now; none if there is none. The directory comes first, since it can be newer.
+    /// The current token, if any. The directory takes precedence, because it may be newer.
     ///
     /// # Errors
     ///
-    /// A file is there that holds no token, or no hash.
+    /// A file exists, but holds no token or no hash.
     pub fn current(&self) -> anyhow::Result<Option<Join>> {
         let of_directory = self.directory.as_deref().map(read).transpose()?.flatten();
         Ok(of_directory.or_else(|| self.given.clone()))
@@ -82,8 +83,8 @@ fn read(directory: &Path) -> anyhow::Result<Option<Join>> {
     Ok(Some(join))
 }
 
-/// Waits until a new token has bought a new identity, which is stored then. Tokens are tried only while there is no session: the
-/// hub takes the identity otherwise.
+/// Waits until a new token has been exchanged for a new, stored identity. Tokens are tried only
+/// without a session: with one, the hub accepts the identity.
 pub(crate) async fn renewed(
     source: JoinSource,
     store: Store,
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mounted_token_comes_before_the_given_one() {
+    fn mounted_token_precedes_flag() {
         let dir = tempfile::tempdir().unwrap();
         let given = Join::new("east.1.given", "0".repeat(64).parse().unwrap());
         let source = JoinSource::new(Some(given.clone()), Some(dir.path().to_owned()));

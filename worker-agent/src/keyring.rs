@@ -1,7 +1,7 @@
-//! The key by which an agent knows its copies: it comes from the hub, and is kept in the Secret of the agent's identity.
+//! The key of copies: fetched from the hub, and stored in the Secret of the agent's identity.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -9,25 +9,29 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::ByteString;
 use kube::Client;
+use parking_lot::Mutex;
+use switchyard_ledger::Backoff;
 use switchyard_proto::v1::{CopyKeyAnswer, CopyKeyRequest};
 
 use crate::enrol::{self, EnrolError};
 use crate::identity::{Identity, IdentityError, Store};
-use crate::proof::{Copies, CopyKey, Keys, Look, Marked as _, Operators, Pace, settle};
+use crate::proof::{CopyKey, Keys};
 use crate::route::Route;
+use crate::signing::{Copies, MarkedObjects as _, Operators, Pace, ScanResult, settle};
 
-/// Entries of the Secret: the hub that the key is of, the key, and `true` once it is in force.
+/// Entries of the Secret: the key's hub, the key, and `true` once it is enforced.
 const HUB_ID: &str = "copies.hub-id";
 const KEY: &str = "copies.key";
 const IN_FORCE: &str = "copies.in-force";
 
-/// Between two tries to read or write the Secret, or to ask the hub.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// How often a new cluster asks for its key before it begins without. Not every replica of a hub leads.
+/// The first delay before the Secret or the hub is tried again.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const RETRY: Backoff = Backoff::new(FIRST_RETRY, Duration::from_secs(60));
+/// How often a new cluster asks for its key before it starts without. Standby replicas of the hub
+/// do not answer.
 const FIRST_TRIES: u32 = 10;
 
-/// Of one agent while it leads.
+/// The keyring of an agent while it leads.
 pub(crate) struct Keyring {
     pub(crate) client: Client,
     pub(crate) store: Store,
@@ -36,11 +40,12 @@ pub(crate) struct Keyring {
     pub(crate) cluster_uid: String,
     pub(crate) frameworks: Vec<String>,
     /// The obstacle that was last logged.
-    pub(crate) told: Mutex<String>,
+    pub(crate) last_obstacle: Mutex<String>,
 }
 
 impl Keyring {
-    /// The keys to begin with. `is_new`: this process has got the cluster's identity, so no other one has made copies.
+    /// The keys to start with. `is_new`: this process got the cluster's identity, so no earlier
+    /// process created copies.
     pub(crate) async fn begin(&self, is_new: bool) -> Keys {
         let stored = self.insist("reading the key of copies", || self.stored()).await;
         match stored {
@@ -50,29 +55,30 @@ impl Keyring {
         }
     }
 
-    /// The key of a new cluster: where nothing is marked, it is in force at once.
+    /// The key of a new cluster, enforced at once if no object carries the hub's marks.
     async fn first(&self) -> Option<Keys> {
         let key = self.first_key().await?;
-        let found = self.copies(Keys::new(&key, true)).look().await;
+        let found = self.copies(Keys::new(&key, true)).scan().await;
         let enforced = found.is_ok_and(|unproved| unproved.count == 0);
-        // Without an answer the key may be in force, and what is made without it would be an object of others.
+        // Without an answer the key may be stored as enforced, and copies created without it would
+        // be foreign.
         self.insist("storing the key of copies", || self.save(&key, enforced)).await;
         Some(Keys::new(&key, enforced))
     }
 
-    /// Asked for before anything is made: what is made without a key has no proof.
+    /// Precedes all creations: copies created without a key have no proof.
     async fn first_key(&self) -> Option<CopyKey> {
         for _ in 0..FIRST_TRIES {
             match self.ask(String::new()).await {
                 Ok(answer) => return CopyKey::from_bytes(&answer.key),
                 Err(error) => not_given(&error),
             }
-            tokio::time::sleep(FIRST_WAIT).await;
+            tokio::time::sleep(FIRST_RETRY).await;
         }
         None
     }
 
-    /// Returns when other keys than these are to be used.
+    /// Returns once other keys must be used.
     pub(crate) async fn changed(&self, keys: &Keys) {
         if keys.is_enforced() {
             return std::future::pending().await;
@@ -115,32 +121,30 @@ impl Keyring {
         self.store.keep(write(&self.identity.load().hub_id, key, enforced)).await
     }
 
-    /// Tries until it works, ever more seldom.
+    /// Tries until it succeeds, with growing delays.
     async fn insist<T, E, F>(&self, what: &str, mut attempt: impl FnMut() -> F) -> T
     where
         E: std::fmt::Display,
         F: Future<Output = Result<T, E>>,
     {
-        let mut wait = FIRST_WAIT;
+        let mut failures = 0_u32;
         loop {
+            let wait = RETRY.delay(failures);
             match attempt().await {
                 Ok(done) => return done,
                 Err(error) => tracing::warn!(%error, ?wait, what, "failed, will try again"),
             }
             tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
+            failures = failures.saturating_add(1);
         }
     }
 }
 
 impl Operators for Keyring {
-    fn tell<'a>(&'a self, look: &'a Look) -> BoxFuture<'a, bool> {
+    fn report<'a>(&'a self, scan: &'a ScanResult) -> BoxFuture<'a, bool> {
         async move {
-            let obstacle = look.obstacle();
-            let before = std::mem::replace(
-                &mut *self.told.lock().unwrap_or_else(PoisonError::into_inner),
-                obstacle.clone(),
-            );
+            let obstacle = scan.obstacle();
+            let before = std::mem::replace(&mut *self.last_obstacle.lock(), obstacle.clone());
             if before != obstacle && !obstacle.is_empty() {
                 tracing::warn!(
                     obstacle,
@@ -166,7 +170,6 @@ fn not_given(error: &EnrolError) {
     tracing::warn!(error, "the hub was not asked about copies");
 }
 
-/// Why there is no key.
 #[derive(Debug, thiserror::Error)]
 enum NotGiven {
     #[error(transparent)]
@@ -214,12 +217,12 @@ mod tests {
             identity: Arc::new(ArcSwap::from_pointee(identity)),
             cluster_uid: "u".to_owned(),
             frameworks: vec!["batch/job".to_owned()],
-            told: Mutex::default(),
+            last_obstacle: Mutex::default(),
         }
     }
 
     #[test]
-    fn stored_key_is_of_one_hub_and_whole() {
+    fn stored_key_is_valid_for_one_hub() {
         let of = |change: &dyn Fn(&mut BTreeMap<String, ByteString>)| {
             let mut data = write("hub", &key(), true);
             change(&mut data);
@@ -243,13 +246,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn new_cluster_has_its_key_in_force_at_once_and_keeps_it() {
+    async fn new_cluster_enforces_key_at_once_and_keeps_it() {
         let hub = FakeHub::start().await;
         hub.give_key(&key(), false);
         let keyring = keyring(&hub).await;
         let keys = soon("the keys", keyring.begin(true)).await;
         assert!(keys.is_enforced());
-        // The identity is renewed, and the process begins anew.
+        // The identity is renewed, and the process restarts.
         keyring.store.save(&hub.pki.identity("east", -10, 7200)).await.unwrap();
         hub.give_nothing();
         for is_new in [false, true] {
@@ -257,9 +260,9 @@ mod tests {
         }
     }
 
-    /// Nothing depends on the hub being there, nor on its being of this version.
+    /// The agent needs neither an available hub nor one of this version.
     #[tokio::test]
-    async fn agent_without_key_begins_without() {
+    async fn agent_without_key_starts_without() {
         let hub = FakeHub::start().await;
         let keyring = keyring(&hub).await;
         for (case, is_new) in [("the hub gives none", true), ("not a new cluster", false)] {
@@ -274,14 +277,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_found_is_told_and_trust_comes_back() {
+    async fn findings_are_sent_and_trust_is_returned() {
         let hub = FakeHub::start().await;
         let keyring = keyring(&hub).await;
-        let look = Look::Failed("no answer".to_owned());
-        assert!(!soon("the answer", keyring.tell(&look)).await, "the hub gives none");
+        let scan = ScanResult::Failed("no answer".to_owned());
+        assert!(!soon("the answer", keyring.report(&scan)).await, "the hub gives none");
         for trust in [false, true] {
             hub.give_key(&key(), trust);
-            assert_eq!(soon("the answer", keyring.tell(&look)).await, trust);
+            assert_eq!(soon("the answer", keyring.report(&scan)).await, trust);
         }
         assert_eq!(hub.obstacles(), ["no answer", "no answer", "no answer"]);
     }

@@ -1,21 +1,21 @@
-//! A worker cluster's side of the protocol.
+//! The agent of a worker cluster.
 //!
-//! [`core`] keeps what the hub desires beside what the cluster has ([`switchyard_ledger`], pure) and makes the one into the other.
-//! Around it stand the [`session`] with the hub and the [`identity`] that it needs; [`run`] puts them into one process
-//! with the cluster's admission controller.
+//! [`core`] owns the pure state machine [`switchyard_ledger::Ledger`] and performs its actions. The
+//! [`session`] connects it to the hub, with the [`identity`] of the cluster. [`run`] runs both in
+//! one process with the cluster's admission controller.
 
 pub mod admissions;
 pub mod allow;
 pub mod args;
-mod backoff;
 pub mod capacity;
 mod clock;
 pub mod core;
+mod dry_run_counts;
 pub mod enrol;
 mod executor;
 pub mod foreign;
 mod health;
-mod heartbeat;
+mod hub_address;
 pub mod identity;
 pub mod join;
 mod keyring;
@@ -23,21 +23,26 @@ pub mod link;
 pub mod memory;
 mod place;
 pub mod proof;
+mod reconnect_delay;
 pub mod route;
 mod run;
 pub mod session;
-pub mod talk;
+mod settings;
+pub mod signing;
 #[cfg(test)]
 mod testing;
 pub mod tls;
 mod trouble;
 
-pub use crate::allow::Allowed;
-pub use crate::args::Args;
 pub use switchyard_ledger::AllowedNamespaces;
 
-pub use crate::core::{CapacitySource, Settings, run_core, run_core_with};
-pub use crate::executor::DryRunCounts;
+pub use crate::allow::Allowed;
+pub use crate::args::Args;
+pub use crate::capacity::CapacitySource;
+pub use crate::core::{run_core, run_core_with};
+pub use crate::dry_run_counts::DryRunCounts;
+pub use crate::hub_address::HubAddress;
 pub use crate::link::{HubEnd, Link, Links};
 pub use crate::place::cluster_uid;
 pub use crate::run::{Options, SOFTWARE, run};
+pub use crate::settings::Settings;

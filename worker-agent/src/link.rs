@@ -1,34 +1,31 @@
 //! One session between an agent and its hub, as two bounded channels.
 //!
-//! A gRPC session and an agent hosted inside the hub look the same from both ends: the agent's end opens with `Hello`,
-//! the hub's answers `Welcome`, and either ends the session by dropping its end.
+//! Both ends look the same for a gRPC session and for a core inside the hub. The agent's end starts
+//! with `Hello`, and the hub's end answers `Welcome`. Either end closes the session by dropping its
+//! end.
 
 use switchyard_proto::v1::{AgentMessage, HubMessage};
 use tokio::sync::mpsc;
 
-/// Messages that may lie in each direction of a link. Behind it both ends coalesce.
+/// The most queued messages in each direction. Behind it, both ends coalesce.
 pub const CAPACITY: usize = 64;
 
 /// The agent's end of one session.
 #[derive(Debug)]
 pub struct Link {
-    /// What the hub says.
     pub to_agent: mpsc::Receiver<HubMessage>,
-    /// What the agent says.
     pub to_hub: mpsc::Sender<AgentMessage>,
 }
 
 /// The hub's end of one session.
 #[derive(Debug)]
 pub struct HubEnd {
-    /// What the hub says.
     pub to_agent: mpsc::Sender<HubMessage>,
-    /// What the agent says.
     pub to_hub: mpsc::Receiver<AgentMessage>,
 }
 
-/// The sessions of one agent, one after the other: its ledger outlives each of them. A link that arrives while
-/// another is open supersedes it.
+/// The sessions of one agent, one after the other. The agent's ledger outlives them. A link that
+/// arrives while another is open supersedes it.
 pub type Links = mpsc::Receiver<Link>;
 
 /// Both ends of a new session.
@@ -38,10 +35,10 @@ pub fn pair() -> (Link, HubEnd) {
     (Link { to_agent, to_hub }, HubEnd { to_agent: down, to_hub: up })
 }
 
-/// Sessions of an agent that gets just this one: it ends with it.
+/// The sessions of an agent that gets only this one, and ends with it.
 pub fn once(link: Link) -> Links {
     let (sender, links) = mpsc::channel(1);
-    // The channel is empty and its receiver is in our hands: this cannot fail.
+    // The channel is empty and its receiver exists, so this cannot fail.
     let _ = sender.try_send(link);
     links
 }

@@ -1,16 +1,17 @@
-//! What an agent must remember beyond its own end: the highest epoch it obeyed, and until when the hub's lease lasts.
+//! The memory of an agent that survives its process: the highest epoch, and the end of the hub's
+//! lease.
 //!
-//! It is kept in a Lease of the agent's namespace, so that an agent that begins anew and finds no hub still stops the jobs
-//! that have a fence, and obeys no deposed leader. `holderIdentity` is the hub, `leaseTransitions` the epoch, and the lease
-//! ends `leaseDurationSeconds` after `renewTime`. What is remembered may be older than what was known, never newer: then
-//! jobs are stopped sooner than they had to be.
+//! A Lease in the agent's namespace holds it. So a restarted agent without a hub still stops jobs
+//! with a fence, and rejects a deposed leader. `holderIdentity` is the hub, `leaseTransitions` the
+//! epoch, and the lease ends `leaseDurationSeconds` after `renewTime`. The memory may lag behind,
+//! never lead: then jobs stop earlier than necessary.
 //!
 //! # Caveats
 //!
-//! - Between two processes only the wall clock counts: set forward in between, it stops jobs too soon; set back, it lets
-//!   them run for one lease more at most.
-//! - An epoch is written down just after the first message that bore it was obeyed. An agent that ends in between forgets
-//!   that one.
+//! - Between two processes, only the wall clock counts. If it is set forward, jobs stop too early.
+//!   If it is set back, they run for at most one more lease.
+//! - An epoch is stored just after the first message with it was applied. An agent that ends in
+//!   between forgets it.
 
 use std::time::Duration;
 
@@ -25,19 +26,19 @@ use tokio::sync::watch;
 /// The Lease, in the agent's own namespace.
 pub const LEASE: &str = "switchyard-agent-hub";
 
-/// A request that is not answered after this long is given up, and made again.
+/// The deadline of a request, which is then repeated.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What is remembered.
+/// The content of the Lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Remembered {
     /// The highest epoch.
     pub(crate) epoch: u64,
-    /// When the lease ends, if anything depended on it.
+    /// The end of the lease, if any job had a fence.
     pub(crate) until: Option<Timestamp>,
 }
 
-/// Where it is kept.
+/// Reads and writes the Lease.
 pub(crate) struct Memory {
     api: Api<Lease>,
     hub_id: String,
@@ -48,7 +49,7 @@ impl Memory {
         Self { api: Api::namespaced(client, namespace), hub_id: hub_id.to_owned() }
     }
 
-    /// What was remembered; waits for an API server that is away.
+    /// Reads the memory. Waits for an unavailable API server.
     pub(crate) async fn recall(&self) -> Remembered {
         let read = || async { answered(self.api.get_opt(LEASE)).await };
         let notify = |error: &kube::Error, wait: Duration| {
@@ -62,8 +63,8 @@ impl Memory {
             .unwrap_or_default()
     }
 
-    /// Writes down whatever is new, as long as the other end lives and only while this process may write: another one's
-    /// memory is not to be overwritten. Meanwhile newer replaces older.
+    /// Writes changes until the sender is dropped, and only while this process may write, so as not
+    /// to overwrite another replica's memory. Newer values replace unwritten ones.
     pub(crate) async fn keep(
         self,
         mut news: watch::Receiver<Remembered>,
@@ -100,7 +101,7 @@ impl Memory {
     }
 }
 
-/// Between two tries to write.
+/// The delay before a write is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
 fn retries() -> ExponentialBuilder {
@@ -114,7 +115,8 @@ async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Re
 }
 
 fn to_lease(remembered: Remembered, hub_id: &str, now: Timestamp) -> Lease {
-    // Whole seconds, and at least one; the time makes up for it.
+    // The Lease's duration is in whole seconds, at least one. The renewal time makes up for the
+    // difference.
     let left = |until: Timestamp| until.duration_since(now).as_secs().clamp(1, i64::from(i32::MAX));
     let spec = LeaseSpec {
         holder_identity: Some(hub_id.to_owned()),
@@ -139,7 +141,7 @@ fn read_lease(lease: &Lease, hub_id: &str, now: Timestamp) -> Remembered {
     };
     let until = spec.renew_time.as_ref().zip(spec.lease_duration_seconds).and_then(
         |(renewed, duration)| {
-            // It was not renewed in the future: a clock was set back.
+            // A renewal in the future means that the clock was set back.
             renewed.0.min(now).checked_add(seconds(duration.into())).ok()
         },
     );
@@ -165,7 +167,7 @@ mod tests {
     #[case::an_epoch_alone(None)]
     #[case::a_lease(Some("29.75"))]
     #[case::one_that_has_lapsed(Some("03.5"))]
-    fn what_is_written_down_is_read_again(#[case] until: Option<&str>) {
+    fn memory_round_trips_through_lease(#[case] until: Option<&str>) {
         let remembered = Remembered { epoch: 7, until: until.map(at) };
         let lease = to_lease(remembered, "hub", at("05"));
         assert_eq!(read_lease(&lease, "hub", at("20")), remembered);
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_gives_one_lease_at_most() {
+    fn clock_set_back_grants_at_most_one_lease() {
         let lease = to_lease(Remembered { epoch: 1, until: Some(at("50")) }, "hub", at("40"));
         assert_eq!(read_lease(&lease, "hub", at("00")).until, Some(at("10")));
     }

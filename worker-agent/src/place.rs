@@ -1,18 +1,18 @@
-//! Which cluster this is.
+//! The identity of the cluster that the agent runs for.
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt as _};
 
-/// The namespace that every cluster has, and that is never made anew: its uid is the cluster's.
+/// A namespace that every cluster has and never recreates. Its uid identifies the cluster.
 const NAMESPACE: &str = "kube-system";
-/// A request that is not answered after this long is given up, and made again.
+/// The deadline of a request, which is then repeated.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
-/// Between two tries.
+/// The delay before a request is repeated.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The uid of a cluster; empty if it may not be read. An API server that does not answer is waited for.
+/// The uid of a cluster; empty if it may not be read. Waits for an unavailable API server.
 pub async fn cluster_uid(client: &kube::Client) -> String {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     loop {

@@ -1,5 +1,5 @@
-//! How an agent reaches its hub: where it is, what carries the bytes, and the clock by which certificates are judged.
-//! Tests put a network of their own in the place of TCP.
+//! How an agent reaches its hub: the address, the transport, and the clock that validates
+//! certificates. Tests replace TCP by a network of their own.
 
 use std::io;
 use std::sync::Arc;
@@ -9,20 +9,19 @@ use switchyard_platform::clock::{Clock, SystemClock};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::tls::HubAddress;
+use crate::hub_address::HubAddress;
 
-/// Bytes both ways.
+/// A bidirectional byte stream.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// Opens connections.
 pub trait Dial: Send + Sync {
-    /// A connection to a host's port. Whoever calls has a deadline.
+    /// Connects to a host and port. The caller sets a deadline.
     fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Io>>>;
 }
 
-/// TCP.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tcp;
 
@@ -39,16 +38,14 @@ impl Dial for Tcp {
 /// The way to the hub.
 #[derive(Clone)]
 pub struct Route {
-    /// Where it is.
     pub hub: HubAddress,
-    /// What carries the bytes.
     pub dial: Arc<dyn Dial>,
-    /// Judges certificates, and says when ours is to be renewed.
+    /// Validates certificates, and decides when the agent renews its own.
     pub clock: Arc<dyn Clock>,
 }
 
 impl From<HubAddress> for Route {
-    /// By TCP and the machine's clock.
+    /// Uses TCP and the system clock.
     fn from(hub: HubAddress) -> Self {
         Self { hub, dial: Arc::new(Tcp), clock: Arc::new(SystemClock) }
     }

@@ -1,11 +1,13 @@
-//! The agent's process: the admission controller always, the session while it leads.
+//! The agent's process: it always runs the admission controller, and a session while it leads.
 
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use switchyard_controller::engine::capacity::Capacity;
+use switchyard_ledger::AllowedNamespaces;
 use switchyard_platform::lease::Leadership;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -13,12 +15,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admissions::{Admissions, admissions};
 use crate::allow::Allowed;
-use crate::capacity::from_controller;
-use crate::core::{CapacitySource, Settings, run_core_with};
+use crate::capacity::{CapacitySource, from_controller};
+use crate::core::run_core_with;
+use crate::dry_run_counts::DryRunCounts;
 use crate::enrol::{self, EnrolError, Join};
-use crate::executor::DryRunCounts;
 use crate::foreign::ForeignMarks;
 use crate::health;
+use crate::hub_address::HubAddress;
 use crate::identity::{Identity, Store};
 use crate::join::{self, JoinSource};
 use crate::keyring::Keyring;
@@ -26,35 +29,34 @@ use crate::place::cluster_uid;
 use crate::proof::Keys;
 use crate::route::Route;
 use crate::session::{Dialler, SessionState};
-use crate::tls::HubAddress;
-use switchyard_ledger::AllowedNamespaces;
+use crate::settings::Settings;
 
-/// The build, for people.
+/// The build's version.
 pub const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
 
-/// What a caller gives to run an agent.
+/// The caller's inputs.
 pub struct Options {
-    /// The admission controller of this cluster, in the role of a worker. Its health pages are served by the agent.
+    /// The cluster's admission controller, as a worker. The agent serves its health endpoints.
     pub controller: switchyard_controller::Options,
-    /// For what the hub asks for; must send each request once. See [`run_core`](crate::run_core).
+    /// The client for the hub's workloads. It must send each request only once; see
+    /// [`run_core`](crate::run_core).
     pub client: kube::Client,
-    /// Where the hub is.
     pub hub: HubAddress,
-    /// For the first start, and for when the hub refuses this cluster.
+    /// The tokens for the first start, and for later, if the hub refuses this cluster.
     pub join: JoinSource,
-    /// Which namespaces the hub may use.
+    /// The namespaces that the hub may use.
     pub namespaces: AllowedNamespaces,
-    /// Which kinds of jobs and which service accounts it may use.
+    /// The kinds of jobs and service accounts that it may use.
     pub allowed: Allowed,
-    /// Counts the dry runs of jobs' pods; none: jobs are taken untried.
+    /// Counts dry runs; none: the agent accepts jobs without one.
     pub dry_runs: Option<DryRunCounts>,
-    /// Serves `/healthz`, `/readyz`, `/sessionz` and `/metrics`; none: not served.
+    /// Serves `/healthz`, `/readyz`, `/sessionz` and `/metrics`, if set.
     pub health: Option<TcpListener>,
-    /// Writes to the cluster's API server in flight for the hub's workloads.
+    /// Concurrent writes to the cluster's API server for the hub's workloads.
     pub concurrency: usize,
 }
 
-/// What the session's side of the agent needs, leading or not.
+/// The inputs of the agent's session, leading or not.
 struct Agent {
     leadership: watch::Receiver<Leadership>,
     capacity: watch::Receiver<Arc<Capacity>>,
@@ -67,7 +69,7 @@ struct Agent {
     frameworks: Vec<String>,
     allowed: Allowed,
     dry_runs: Option<DryRunCounts>,
-    /// The agent's own.
+    /// The agent's own namespace.
     namespace: String,
     origin: String,
     concurrency: usize,
@@ -79,7 +81,8 @@ struct Agent {
 ///
 /// # Errors
 ///
-/// A part failed, or the cluster has no identity and cannot get one: the message says what to do.
+/// A part failed, or the cluster has no identity and cannot get one. The message names the next
+/// step.
 pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Result<()> {
     let store = Store::new(options.controller.client.clone(), &options.controller.namespace);
     let origin = options.controller.config.multi_kueue.origin.clone();
@@ -130,7 +133,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         }
         ended = &mut controller => (ended.and_then(|()| Err(anyhow::anyhow!("the admission controller ended"))), true),
     };
-    // First those who use the controller, then the controller.
+    // First stop the users of the controller, then the controller.
     stop.cancel();
     while parts.join_next().await.is_some() {}
     stop_controller.cancel();
@@ -140,9 +143,9 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     result.and(controller.await)
 }
 
-/// The step after the parts of a session.
+/// The next step after the parts of a session ended.
 enum Next {
-    /// Nothing.
+    /// The process ends.
     Over,
     /// A session with another identity.
     Identity,
@@ -151,9 +154,10 @@ enum Next {
 }
 
 impl Agent {
-    /// Only the elected replica keeps a session: two would supersede each other for ever. One that could not renew its
-    /// Lease, and sees nobody else hold it, goes on with the session that it has: the hub then knows that what runs here
-    /// cannot be stopped.
+    /// Keeps a session while this replica leads: two replicas would supersede each other for ever.
+    ///
+    /// A leader that could not renew its Lease, and sees no other holder, keeps its session. The
+    /// hub then learns that this cluster's jobs cannot be stopped.
     async fn follow_leadership(self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut leadership = self.leadership.clone();
         loop {
@@ -181,11 +185,11 @@ impl Agent {
     }
 
     async fn lead(&self, term: CancellationToken) -> anyhow::Result<()> {
-        // A new token ends the session's parts: they begin again with the identity that it bought.
+        // A new token ends the parts of the session. They restart with the new identity.
         while !term.is_cancelled() {
             let known = self.store.load().await;
             let join = match self.join.current() {
-                // A wrong file stops no cluster that has its identity.
+                // A malformed file must not stop a cluster that has its identity.
                 Err(error) if matches!(known, Ok(Some(_))) => {
                     tracing::warn!(
                         error = format!("{error:#}"),
@@ -218,8 +222,9 @@ impl Agent {
         }
     }
 
-    /// Core, session and renewal, until one of them ends. They begin anew with another key of the copies. `is_new`: this process has
-    /// got the cluster's first identity. True if a new token gave the cluster a new identity.
+    /// Runs core, session and renewal until one of them ends, and restarts them when the key of
+    /// copies changes. `is_new`: this process got the cluster's first identity. Returns whether a
+    /// new token gave the cluster a new identity.
     async fn keep_session(
         &self,
         identity: Identity,
@@ -237,7 +242,7 @@ impl Agent {
             identity: Arc::new(ArcSwap::from_pointee(identity)),
             cluster_uid,
             frameworks: self.frameworks.clone(),
-            told: Mutex::default(),
+            last_obstacle: Mutex::default(),
         };
         let mut is_new = is_new;
         loop {
@@ -253,7 +258,7 @@ impl Agent {
         }
     }
 
-    /// As [`Self::keep_session`], with these keys. Says what comes next.
+    /// As [`Self::keep_session`], with these keys. Returns the next step.
     async fn keep_session_with(
         &self,
         keyring: &Keyring,
@@ -335,7 +340,8 @@ async fn ok(task: impl Future<Output = ()>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Keeps the identity fresh while this replica is sure to lead: another one writes the same Secret otherwise.
+/// Renews the identity while this replica is certain to lead. Otherwise the leader writes the same
+/// Secret.
 async fn renew(
     hub: Route,
     store: Store,
@@ -352,7 +358,7 @@ async fn renew(
     }
 }
 
-/// Waits until leadership is so. False at shutdown.
+/// Waits for this state of leadership. Returns false at shutdown.
 async fn until(
     leadership: &mut watch::Receiver<Leadership>,
     so: impl Fn(&Leadership) -> bool,
@@ -360,7 +366,7 @@ async fn until(
 ) -> bool {
     let wanted = async {
         if leadership.wait_for(so).await.is_err() {
-            // Nobody is left to say otherwise: it stays as it is.
+            // The sender is gone, so the state stays.
             std::future::pending::<()>().await;
         }
     };

@@ -1,4 +1,5 @@
-//! Keeps one session with the hub: dials, hands the core a link, and pumps it until either end is through with it.
+//! Keeps one session with the hub: dials, gives the core a link, and pumps messages until either
+//! end closes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,112 +15,105 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, Streaming};
 
-use crate::backoff::Backoff;
 use crate::identity::Identity;
 use crate::link::{self, Link};
+use crate::reconnect_delay::ReconnectDelay;
 use crate::route::Route;
 use crate::tls;
 
-/// `Welcome` must have come by then.
+/// The deadline for `Welcome`.
 const WELCOME_DEADLINE: Duration = Duration::from_secs(15);
-/// The core must take a message within this; it never waits for anything but its own mailbox.
+/// The deadline for the core to accept a message. The core waits only for its own channels.
 const CORE_DEADLINE: Duration = Duration::from_secs(30);
 
 const REFUSED: &str = "the hub refuses this cluster's certificate; if that stays so, its MultiKueueCluster was deleted, or made again: `switchyard cluster add` gives the agent a new token";
 
-/// How the session stands, for health pages and people.
+/// The state of the session, for health endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionState {
-    /// No session.
     Down {
-        /// Since when.
         since: Timestamp,
-        /// Why.
         reason: String,
     },
-    /// The hub has welcomed us.
+    /// The hub has sent `Welcome`.
     Up {
-        /// Since when.
         since: Timestamp,
-        /// The session.
         session_id: u64,
     },
 }
 
 impl SessionState {
-    /// At the start.
+    /// The state at the start of the process.
     pub fn initial() -> Self {
         Self::Down { since: Timestamp::now(), reason: "not dialled yet".to_owned() }
     }
 
-    /// Whether there is a session.
     pub fn is_up(&self) -> bool {
         matches!(self, Self::Up { .. })
     }
 }
 
-/// How a session ended, or why there was none.
+/// How a session ended, or why none opened.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
-    /// We are to stop.
+    /// The agent stops.
     Shutdown,
     /// The hub closed the stream, or the connection broke.
     Lost(String),
-    /// The core closed it: a ping unanswered, a gap, a deposed leader. It has logged why.
+    /// The core closed the session after an error, which it logged.
     ByCore,
-    /// The hub asked us to go.
+    /// The hub ended the session.
     Goodbye { reason: String, retry_after: Option<Duration> },
-    /// A replica of the hub that does not lead.
+    /// The replica of the hub does not lead.
     Standby(String),
-    /// The hub does not take our certificate. It may only not know yet of the `MultiKueueCluster`.
+    /// The hub refuses the certificate. It may not know the `MultiKueueCluster` yet.
     Refused,
-    /// No try will help before somebody has done something.
+    /// Another try fails until an administrator acts.
     Hopeless(String),
 }
 
-/// What a dialler needs.
+/// The inputs of a dialler.
 pub struct Dialler {
-    /// Where, and how.
     pub hub: Route,
-    /// As whom; each dial uses the newest.
+    /// Each dial uses the newest identity.
     pub identity: Arc<ArcSwap<Identity>>,
-    /// Where each session's link goes.
+    /// Receives the link of each session.
     pub links: mpsc::Sender<Link>,
-    /// How it stands.
+    /// Publishes the state of the session.
     pub state: watch::Sender<SessionState>,
-    /// A session is begun only while leading; none: always.
+    /// Dials only while this replica leads; none: always.
     pub leadership: Option<watch::Receiver<Leadership>>,
-    /// Uniform in 0..1, for the jitter.
+    /// Uniform in 0..1, for jitter.
     pub random: Box<dyn Fn() -> f64 + Send + Sync>,
 }
 
 impl Dialler {
     /// Keeps a session until `shutdown`.
     pub async fn run(self, shutdown: CancellationToken) {
-        let mut backoff = Backoff::default();
+        let mut delay = ReconnectDelay::default();
         loop {
             if !self.may_dial(&shutdown).await {
                 return self.down("shutting down".to_owned());
             }
             let end = self.session(&shutdown).await;
             if self.state.borrow().is_up() {
-                backoff.reset();
+                delay.reset();
             }
             let random = (self.random)();
             let (reason, wait) = match end {
                 End::Shutdown => return self.down("shutting down".to_owned()),
-                End::Lost(reason) => (reason, backoff.next(random)),
-                End::ByCore => ("given up by the agent".to_owned(), backoff.next(random)),
+                End::Lost(reason) => (reason, delay.next(random)),
+                End::ByCore => ("given up by the agent".to_owned(), delay.next(random)),
                 End::Goodbye { reason, retry_after } => {
                     let wait = match retry_after {
-                        Some(after) => backoff.asked(after, random),
-                        None => backoff.next(random),
+                        Some(after) => delay.asked(after, random),
+                        None => delay.next(random),
                     };
                     (format!("the hub said goodbye: {reason}"), wait)
                 }
-                End::Standby(reason) => (reason, backoff.standby(random)),
-                End::Refused => (REFUSED.to_owned(), backoff.refused(random)),
-                End::Hopeless(reason) => (reason, backoff.hopeless(random)),
+                End::Standby(reason) => (reason, delay.standby(random)),
+                End::Refused => (REFUSED.to_owned(), delay.refused(random)),
+                End::Hopeless(reason) => (reason, delay.hopeless(random)),
             };
             tracing::warn!(hub = %self.hub.hub, reason, ?wait, "no session, will dial again");
             self.down(reason);
@@ -130,12 +124,12 @@ impl Dialler {
         }
     }
 
-    /// Waits until this replica is sure to lead. False at shutdown.
+    /// Waits until this replica is certain to lead. Returns false at shutdown.
     async fn may_dial(&self, shutdown: &CancellationToken) -> bool {
         let Some(mut leadership) = self.leadership.clone() else { return true };
         tokio::select! {
             () = shutdown.cancelled() => false,
-            // Whoever told it has ended, and so does everything.
+            // If the sender is gone, the process ends.
             led = leadership.wait_for(|it| it.leading) => led.is_ok(),
         }
     }
@@ -174,7 +168,7 @@ impl Dialler {
         if self.links.send(link).await.is_err() {
             return End::Shutdown;
         }
-        // The hub answers once it has read Hello, which the core sends on the new link.
+        // The hub answers after it read Hello, which the core sends on the new link.
         let opening = client.session(ReceiverStream::new(hub_end.to_hub));
         let stream = match tokio::time::timeout(WELCOME_DEADLINE, opening).await {
             Ok(Ok(response)) => response.into_inner(),
@@ -224,7 +218,7 @@ impl Dialler {
     }
 }
 
-/// The next message, unless either end is through.
+/// The next message; none once either end has closed.
 async fn next(
     stream: &mut Streaming<HubMessage>,
     core: &mpsc::Sender<HubMessage>,

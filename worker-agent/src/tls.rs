@@ -1,4 +1,4 @@
-//! TLS to the hub: 1.3 only, HTTP/2, the hub verified against its own CA and nobody else's.
+//! TLS to the hub: version 1.3 and HTTP/2, with the hub's own CA as the only root.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,54 +21,14 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use crate::identity::Identity;
 use crate::route::Route;
 
-/// A connection that is not there after this long is given up.
+/// The deadline of a connection.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Where the hub is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HubAddress {
-    host: String,
-    port: u16,
-}
-
-/// A text that is no address of a hub.
-#[derive(Debug, Error, PartialEq, Eq)]
-#[error("{0:?} is not https://HOST[:PORT]")]
-pub struct BadAddress(String);
-
-impl std::str::FromStr for HubAddress {
-    type Err = BadAddress;
-
-    fn from_str(text: &str) -> Result<Self, BadAddress> {
-        let bad = || BadAddress(text.to_owned());
-        let uri: Uri = text.parse().map_err(|_| bad())?;
-        let bare = matches!(uri.path(), "" | "/") && uri.query().is_none();
-        match (uri.scheme_str(), uri.host()) {
-            (Some("https"), Some(host)) if bare => {
-                let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-                Ok(Self { host, port: uri.port_u16().unwrap_or(443) })
-            }
-            _ => Err(bad()),
-        }
-    }
-}
-
-impl std::fmt::Display for HubAddress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (host, port) = (&self.host, self.port);
-        if host.contains(':') {
-            write!(f, "https://[{host}]:{port}")
-        } else {
-            write!(f, "https://{host}:{port}")
-        }
-    }
-}
-
-/// The SHA-256 of the hub's CA certificate, as a join command carries it.
+/// The SHA-256 of the hub's CA certificate, as a join command contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin([u8; 32]);
 
-/// A text that is no pin.
+/// The text is not a pin.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("it takes 64 hexadecimal digits, as the join command prints them")]
 pub struct BadPin;
@@ -93,7 +53,6 @@ impl std::str::FromStr for Pin {
 }
 
 impl Pin {
-    /// Whether the certificate is the pinned one.
     pub fn matches(&self, certificate: &CertificateDer<'_>) -> bool {
         Sha256::digest(certificate).as_slice() == self.0
     }
@@ -102,20 +61,19 @@ impl Pin {
 /// Why no connection can be made.
 #[derive(Debug, Error)]
 pub enum TlsError {
-    /// What we trust or are cannot be used.
+    /// The agent's certificate, key or trust is invalid.
     #[error("the identity cannot be used for TLS: {0}")]
     Config(String),
-    /// Nobody there, or not the hub.
+    /// No server, or not the hub.
     #[error("cannot connect to the hub at {address}: {cause}")]
     Connect {
-        /// Where.
         address: String,
-        /// All of it: a pin that does not match is found in the last part.
+        /// The error with all its causes: a pin that does not match is the last of them.
         cause: String,
     },
 }
 
-/// For a caller with an identity.
+/// The configuration for an agent with an identity.
 pub(crate) fn with_identity(
     identity: &Identity,
     clock: &Arc<dyn Clock>,
@@ -132,7 +90,7 @@ pub(crate) fn with_identity(
     Ok(http2(client))
 }
 
-/// For a caller who knows nothing of the hub but its CA's hash.
+/// The configuration for an agent that knows only the hash of the hub's CA.
 pub(crate) fn with_pin(pin: &Pin, clock: &Arc<dyn Clock>) -> Result<ClientConfig, TlsError> {
     let builder = builder(clock).map_err(|error| TlsError::Config(error.to_string()))?;
     let verifier = Arc::new(PinnedVerifier { pin: pin.clone(), provider: provider() });
@@ -155,16 +113,16 @@ fn http2(mut config: ClientConfig) -> ClientConfig {
     config
 }
 
-/// Connects as an agent does that has no identity yet, and asks for nothing.
+/// Connects as an agent without an identity, and sends no request.
 ///
 /// # Errors
 ///
-/// Nobody is there, or not the hub.
+/// No server answers, or it is not the hub.
 pub async fn probe(route: &Route, pin: &Pin) -> Result<(), TlsError> {
     connect(route, with_pin(pin, &route.clock)?).await.map(drop)
 }
 
-/// Connects. The connection pings below gRPC, too, so that a dead peer is noticed between messages.
+/// Connects. HTTP/2 pings detect a dead peer between messages.
 pub(crate) async fn connect(route: &Route, config: ClientConfig) -> Result<Channel, TlsError> {
     let address = &route.hub;
     let failed = |error: &dyn std::error::Error| TlsError::Connect {
@@ -173,7 +131,7 @@ pub(crate) async fn connect(route: &Route, config: ClientConfig) -> Result<Chann
     };
     let origin: Uri =
         address.to_string().parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
-    // The connector speaks TLS itself; tonic is to see a plain connection.
+    // The connector does TLS itself, so tonic must see a plain connection.
     let plain = address.to_string().replacen("https", "http", 1);
     let endpoint = Endpoint::from_shared(plain).map_err(|error| failed(&error))?;
     let endpoint = endpoint
@@ -196,7 +154,7 @@ pub(crate) async fn connect(route: &Route, config: ClientConfig) -> Result<Chann
     endpoint.connect_with_connector(connector).await.map_err(|error| failed(&error))
 }
 
-/// The error and all that is behind it.
+/// The error with all its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -210,13 +168,13 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What a status says, in a line.
+/// The status on one line.
 pub(crate) fn said(status: &tonic::Status) -> String {
     let text: String = status.message().chars().take(300).collect();
     format!("{}: {text}", status.code())
 }
 
-/// Takes the certificate of the server's chain that has the pinned hash as the only root.
+/// Accepts the certificate with the pinned hash, from the server's chain, as the only root.
 #[derive(Debug)]
 struct PinnedVerifier {
     pin: Pin,
@@ -275,24 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
-        let cases = [
-            ("https://hub.example", Some("https://hub.example:443")),
-            ("https://127.0.0.1:7443/", Some("https://127.0.0.1:7443")),
-            ("https://[::1]:7443", Some("https://[::1]:7443")),
-            ("http://hub.example", None),
-            ("hub.example:7443", None),
-            ("https://hub.example/path", None),
-            ("", None),
-        ];
-        for (text, expected) in cases {
-            let parsed = text.parse::<HubAddress>().ok().map(|address| address.to_string());
-            assert_eq!(parsed.as_deref(), expected, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn pins() {
+    fn ca_pins_are_parsed() {
         let hash = Sha256::digest(b"certificate");
         let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         let certificate = CertificateDer::from(b"certificate".to_vec());

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::ResourceExt as _;
+use switchyard_agent::HubAddress;
 use switchyard_agent::route::Route;
-use switchyard_agent::tls::{self, HubAddress, Pin};
+use switchyard_agent::tls::{self, Pin};
 use switchyard_hub_pki::ca;
 use switchyard_hub_pki::store::ADDRESS_KEY;
 

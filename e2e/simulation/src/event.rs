@@ -1,7 +1,7 @@
 //! The events of a run.
 
 use switchyard_dispatcher::Uid;
-use switchyard_ledger::{Action, Kind, Outcome, Seen};
+use switchyard_ledger::{Action, ObjectKind, Outcome, WatchEvent};
 use switchyard_platform::lease::step::Observed;
 
 use crate::hub::{Change, News, Show, WriteJob, WriteReply};
@@ -40,12 +40,12 @@ pub(crate) enum Event {
     List {
         cluster: usize,
         boot: u32,
-        kind: Kind,
+        kind: ObjectKind,
     },
     Watch {
         cluster: usize,
         boot: u32,
-        seen: Box<Seen>,
+        seen: Box<WatchEvent>,
     },
     CapacityChanged {
         cluster: usize,

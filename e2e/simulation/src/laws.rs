@@ -3,7 +3,7 @@
 use std::fmt;
 
 use switchyard_dispatcher::{LossPolicy, RetriedAttempt, Uid, WorkloadFacts};
-use switchyard_ledger::{Kind, Object};
+use switchyard_ledger::{Object, ObjectKind};
 
 use crate::plan::Ms;
 use crate::world::World;
@@ -189,7 +189,7 @@ impl World {
             .unwrap_or_default();
         let opened = |other: &usize| match self.clusters[*other]
             .objects
-            .get(&(Kind::Workload, index))?
+            .get(&(ObjectKind::Workload, index))?
             .object
         {
             Object::Workload(ref it) => it.gate?.opened,
@@ -279,7 +279,7 @@ impl World {
         let wanted = facts.priority;
         let Some(Object::Workload(workload)) = self.clusters[cluster]
             .objects
-            .get(&(Kind::Workload, index))
+            .get(&(ObjectKind::Workload, index))
             .map(|stored| &stored.object)
         else {
             return;
@@ -328,7 +328,7 @@ impl World {
             }
         }
         for (cluster, it) in self.clusters.iter().enumerate() {
-            let left = |((_, index), stored): &(&(Kind, usize), &crate::cluster::Stored)| {
+            let left = |((_, index), stored): &(&(ObjectKind, usize), &crate::cluster::Stored)| {
                 !stored.foreign && !self.is_shown_as_forgotten(cluster, *index)
             };
             if let Some((_, stored)) = it.objects.iter().find(left) {
@@ -399,10 +399,10 @@ pub(crate) fn short(object: &Object) -> String {
         }
     };
     let kind = match object.kind() {
-        Kind::Workload => "Workload",
-        Kind::Job => "Job",
+        ObjectKind::Workload => "Workload",
+        ObjectKind::Job => "Job",
     };
-    let held = if meta.held.is_some() { " held" } else { "" };
+    let held = if meta.finalizer_index.is_some() { " held" } else { "" };
     let deleting = if meta.deleting { " deleting" } else { "" };
     format!(
         "{kind} {} of {} attempt {}{held}{deleting}: {facts}",

@@ -3,7 +3,7 @@
 //!
 //! The deciding code is production code: [`switchyard_dispatcher::Dispatcher`],
 //! [`switchyard_hub::cluster_channel::ClusterChannel`], [`switchyard_ledger::Ledger`],
-//! [`switchyard_agent::talk::Talk`], [`switchyard_platform::lease::step`]. Models surround it:
+//! [`switchyard_ledger::SessionProtocol`], [`switchyard_platform::lease::step`]. Models surround it:
 //! API servers with versions, conflicts, stale watches and lost answers; the controllers of hub and
 //! workers; connections; processes that crash and freeze.
 //!

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use switchyard::join_token::JoinToken;
+use switchyard_agent::HubAddress;
 use switchyard_agent::Link;
 use switchyard_agent::enrol::{self, Join};
 use switchyard_agent::route::Route;
 use switchyard_agent::session::{Dialler, SessionState};
-use switchyard_agent::tls::HubAddress;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

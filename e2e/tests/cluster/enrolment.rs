@@ -1,4 +1,5 @@
-//! Agents that may represent a cluster, and refused ones, with the reason in the hub's log alone.
+//! Enrolment and renewal: who may speak for a cluster. The reason of a refusal is only in the hub's
+//! log.
 use std::time::{Duration, Instant};
 
 use crate::common::fleet;
@@ -8,8 +9,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::DeleteParams;
 use switchyard::join_token::{Args, JoinToken, make};
+use switchyard_agent::HubAddress;
 use switchyard_agent::enrol::{EnrolError, Join};
-use switchyard_agent::tls::HubAddress;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_e2e::fleet::{Fleet, HUB, NAMESPACE};
 use switchyard_e2e::wait::eventually;
@@ -17,7 +18,7 @@ use switchyard_e2e::{fixture, queues};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// A token for a cluster of this name, which exists.
+/// A token for an existing cluster of this name.
 async fn token(fleet: &Fleet, name: &str) -> JoinToken {
     fleet.hub().apply([queues::agent_cluster(name)]).await.unwrap();
     fleet.join_token(name).await.unwrap()
@@ -30,12 +31,12 @@ async fn enrol(token: &JoinToken) -> Result<(), EnrolError> {
     switchyard_agent::enrol::enrol(&hub.into(), &join).await.map(drop)
 }
 
-/// The message to a refused agent.
+/// The error that a refused agent gets.
 async fn refusal(token: &JoinToken) -> String {
     enrol(token).await.unwrap_err().to_string()
 }
 
-/// Waits until the hub's log gives a reason.
+/// Waits until the hub has logged this reason.
 async fn logged(fleet: &Fleet, reason: &str) {
     eventually(SOON, format!("the hub's log to say {reason:?}"), async || {
         let log = fleet.with(HUB, switchyard_e2e::Process::log)?;
@@ -47,7 +48,7 @@ async fn logged(fleet: &Fleet, reason: &str) {
 }
 
 #[test]
-fn tokens_that_are_not_good_are_refused_without_a_hint() {
+fn invalid_tokens_are_refused_without_hint() {
     fixture::run(async {
         let fleet = fleet().await;
         let name = fixture::unique("refused");
@@ -69,7 +70,7 @@ fn tokens_that_are_not_good_are_refused_without_a_hint() {
 
         let args = Args { ttl: jiff::SignedDuration::from_secs(1), ..Args::new(&name, NAMESPACE) };
         let short = make(fleet.hub().admin.clone(), &args).await.unwrap();
-        // Tokens expire by the second.
+        // Tokens expire within a second's precision.
         eventually(SOON, "the token to expire", async || {
             let (now, end) = (jiff::Timestamp::now(), short.expires_at);
             ensure!(now.as_second() > end.as_second(), "it is {now}, and good until {end}");
@@ -83,7 +84,7 @@ fn tokens_that_are_not_good_are_refused_without_a_hint() {
 }
 
 #[test]
-fn a_hub_with_another_authority_is_not_trusted() {
+fn hub_with_other_authority_is_not_trusted() {
     fixture::run(async {
         let fleet = fleet().await;
         let name = fixture::unique("pin");
@@ -91,13 +92,13 @@ fn a_hub_with_another_authority_is_not_trusted() {
         let wrong = JoinToken { hub_ca_sha256: "00".repeat(32), ..good.clone() };
         let error = refusal(&wrong).await;
         assert!(error.contains("--hub-ca-sha256"), "{error}");
-        // Nothing was sent: the token is still good.
+        // The agent sent nothing, so the token is still valid.
         enrol(&good).await.unwrap();
     });
 }
 
 #[test]
-fn a_certificate_is_renewed_within_its_session_and_opens_none_once_its_cluster_is_deleted() {
+fn renewed_certificate_is_refused_once_cluster_is_deleted() {
     fixture::run(async {
         let fleet = Fleet::builder("deleted").hub_flags(["--agent-certificate-life", "90"]);
         let fleet = fleet.agent(switchyard_e2e::ClusterSpec::new("gone")).start().await.unwrap();
@@ -131,7 +132,8 @@ fn a_certificate_is_renewed_within_its_session_and_opens_none_once_its_cluster_i
             deleted.elapsed()
         );
         assert!(cut);
-        // The same name again is another cluster: the old certificate does not speak for it.
+        // A recreated MultiKueueCluster is another cluster: the old certificate does not speak for
+        // it.
         fleet.hub().apply([queues::agent_cluster("gone")]).await.unwrap();
         fleet.kill("gone");
         fleet.restart_agent("gone").unwrap();
@@ -141,7 +143,7 @@ fn a_certificate_is_renewed_within_its_session_and_opens_none_once_its_cluster_i
     });
 }
 
-/// The agent's, as it keeps it.
+/// The certificate that the agent has stored.
 async fn certificate(fleet: &Fleet) -> Option<ByteString> {
     let secrets: Api<Secret> = Api::namespaced(fleet.worker("gone").admin.clone(), NAMESPACE);
     let identity = secrets.get("switchyard-agent-identity").await.unwrap();

@@ -1,7 +1,10 @@
 //! The key that proves this hub's copies on a kubeconfig worker.
 
 use kube::Client;
-use switchyard_agent::proof::{Copies, Keys, Look, Marked as _, Operators as _, Pace, settle};
+use switchyard_agent::proof::Keys;
+use switchyard_agent::signing::{
+    Copies, MarkedObjects as _, Operators as _, Pace, ScanResult, settle,
+};
 
 use super::worker::Worker;
 use crate::api_objects::has_jobs;
@@ -19,14 +22,14 @@ impl Worker {
         let known = self.known_uid();
         let named = if uid.is_empty() { known.as_deref().unwrap_or_default() } else { uid };
         let Some(key) = self.copy_keys.of(&self.cluster, named) else {
-            self.report_obstacle(&Look::Failed(
+            self.report_obstacle(&ScanResult::Failed(
                 "the uid of its namespace kube-system may not be read".to_owned(),
             ))
             .await;
             return Keys::none();
         };
         if uid.is_empty() {
-            self.report_obstacle(&Look::Failed(
+            self.report_obstacle(&ScanResult::Failed(
                 "the uid of its namespace kube-system may not be read now".to_owned(),
             ))
             .await;
@@ -53,7 +56,7 @@ impl Worker {
 
     /// Enforces the key of a new worker that has no marked objects. Returns whether it does.
     async fn enforce_if_unmarked(&self, client: &Client, keys: &Keys, uid: &str) -> bool {
-        let found = self.copies(client, keys).look().await;
+        let found = self.copies(client, keys).scan().await;
         found.is_ok_and(|unproved| unproved.count == 0) && self.copy_keys.enforce(uid).await.is_ok()
     }
 
@@ -64,13 +67,13 @@ impl Worker {
         }
         settle(&self.copies(client, keys), &self.operators(), Pace::default()).await;
         while let Err(error) = self.copy_keys.enforce(uid).await {
-            self.operators().tell(&Look::Failed(error)).await;
+            self.operators().report(&ScanResult::Failed(error)).await;
             tokio::time::sleep(RETRY).await;
         }
     }
 
-    async fn report_obstacle(&self, look: &Look) {
-        self.operators().tell(look).await;
+    async fn report_obstacle(&self, scan: &ScanResult) {
+        self.operators().report(scan).await;
     }
 
     fn copies(&self, client: &Client, keys: &Keys) -> Copies {

@@ -12,7 +12,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt as _};
 use parking_lot::Mutex;
-use switchyard_agent::proof::{CopyKey, Look, Operators, RootKey};
+use switchyard_agent::proof::{CopyKey, RootKey};
+use switchyard_agent::signing::{Operators, ScanResult};
 use switchyard_api::names;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_hub_pki::store;
@@ -141,8 +142,8 @@ pub(crate) struct HostedOperators<'a> {
 }
 
 impl Operators for HostedOperators<'_> {
-    fn tell<'a>(&'a self, look: &'a Look) -> BoxFuture<'a, bool> {
-        let obstacle = look.obstacle();
+    fn report<'a>(&'a self, scan: &'a ScanResult) -> BoxFuture<'a, bool> {
+        let obstacle = scan.obstacle();
         if !obstacle.is_empty() && self.keys.obstacle(self.cluster).as_ref() != Some(&obstacle) {
             tracing::warn!(cluster = self.cluster, obstacle, "marks alone make a copy there");
         }

@@ -1,19 +1,16 @@
-//! Which namespaces of the cluster the hub may use.
+//! The namespaces that the hub may use.
 
 use std::collections::BTreeSet;
 
-/// Which namespaces the hub may use on this cluster.
+/// Which namespaces of this cluster the hub may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AllowedNamespaces {
-    /// Every one.
     #[default]
     All,
-    /// These only.
     Only(BTreeSet<String>),
 }
 
 impl AllowedNamespaces {
-    /// Whether the hub may use it.
     pub fn allow(&self, namespace: &str) -> bool {
         match self {
             Self::All => true,

@@ -1,6 +1,6 @@
-//! What the administrator of this cluster lets the hub run on it: kinds of jobs, and service accounts. (Namespaces are
-//! [`AllowedNamespaces`](crate::AllowedNamespaces).) The hub is another team's; what it may not do is refused here, and
-//! its user is told why.
+//! The allow-lists of the cluster's administrator: kinds of jobs and service accounts.
+//! ([`AllowedNamespaces`](crate::AllowedNamespaces) is the third.) Another team may run the hub.
+//! The agent refuses what the hub may not do, and the job's author learns why.
 
 mod service_accounts;
 
@@ -10,18 +10,19 @@ use serde_json::Value;
 use switchyard_jobs::{JobKind, kind_of_owner, kinds, sent_objects};
 use thiserror::Error;
 
-use switchyard_ledger::Trouble;
+use switchyard_ledger::Rejection;
 
-/// Kinds and service accounts that the hub may use. The default is all.
+/// The kinds and service accounts that the hub may use. The default is all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
-    /// By their names in Kueue's `integrations.frameworks`, such as `batch/job`; none: every kind that we know.
+    /// By their names in Kueue's `integrations.frameworks`, such as `batch/job`; none: every known
+    /// kind.
     pub kinds: Option<BTreeSet<String>>,
-    /// `NAME` of whatever namespace, or `NAMESPACE/NAME`; none: every one.
+    /// `NAME` in any namespace, or `NAMESPACE/NAME`; none: every account.
     pub service_accounts: Option<BTreeSet<String>>,
 }
 
-/// A kind that is not known.
+/// The flag names an unknown kind.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("--allow-kinds: {unknown:?} is no kind that this agent runs; it runs {known}")]
 pub struct UnknownKind {
@@ -30,10 +31,10 @@ pub struct UnknownKind {
 }
 
 impl Allowed {
-    /// From the flags; an empty list allows all.
+    /// The allow-lists of the flags; an empty list allows all.
     ///
     /// # Errors
-    /// A kind that does not exist would allow nothing, and its typist believe otherwise.
+    /// An unknown kind, which would silently allow nothing.
     pub fn parse(kinds: &[String], service_accounts: &[String]) -> Result<Self, UnknownKind> {
         let allowed = Self { kinds: list(kinds), service_accounts: list(service_accounts) };
         let known: Vec<&str> = self::kinds().iter().map(|kind| kind.id().framework).collect();
@@ -43,21 +44,21 @@ impl Allowed {
         }
     }
 
-    /// Whether jobs of a kind may run here.
+    /// Whether the hub may run jobs of this kind.
     pub fn kind(&self, kind: &dyn JobKind) -> bool {
         self.kinds.as_ref().is_none_or(|kinds| kinds.contains(kind.id().framework))
     }
 
-    /// Why a job may not be created in a namespace. What is no job is not judged here.
-    pub(crate) fn trouble(&self, job: &[u8], namespace: &str) -> Option<Trouble> {
+    /// Why a job may not be created in a namespace. Objects that are no jobs are not checked here.
+    pub(crate) fn rejection(&self, job: &[u8], namespace: &str) -> Option<Rejection> {
         if *self == Self::default() {
             return None;
         }
         let job: Value = serde_json::from_slice(job).ok()?;
-        sent_objects(job).iter().find_map(|object| self.trouble_of(object, namespace))
+        sent_objects(job).iter().find_map(|object| self.rejection_of(object, namespace))
     }
 
-    fn trouble_of(&self, job: &Value, namespace: &str) -> Option<Trouble> {
+    fn rejection_of(&self, job: &Value, namespace: &str) -> Option<Rejection> {
         let text = |field: &str| job.get(field).and_then(Value::as_str).unwrap_or_default();
         let kind = kind_of_owner(text("apiVersion"), text("kind"))?;
         if !self.kind(kind) {
@@ -65,14 +66,14 @@ impl Allowed {
                 "this cluster's agent does not let the hub run jobs of kind {}; its administrator can add it to --allow-kinds",
                 kind.id().framework
             );
-            return Some(Trouble::refused("KindNotAllowed", text));
+            return Some(Rejection::refused("KindNotAllowed", text));
         }
         self.account(job, namespace)
     }
 
-    fn account(&self, job: &Value, namespace: &str) -> Option<Trouble> {
+    fn account(&self, job: &Value, namespace: &str) -> Option<Rejection> {
         let allowed = self.service_accounts.as_ref()?;
-        let refused = |text: String| Some(Trouble::refused("ServiceAccountNotAllowed", text));
+        let refused = |text: String| Some(Rejection::refused("ServiceAccountNotAllowed", text));
         let accounts = match service_accounts::of(job) {
             Ok(accounts) => accounts,
             Err(unknown) => {
@@ -136,26 +137,26 @@ mod tests {
         #[case] refused: Option<&str>,
     ) {
         let allowed = Allowed::parse(&[], &names(allowed)).unwrap();
-        let trouble = allowed.trouble(&job(&spec), "ns");
-        assert_eq!(trouble.is_some(), refused.is_some(), "{trouble:?}");
-        if let (Some(trouble), Some(account)) = (trouble, refused) {
-            assert_eq!(trouble.code, "ServiceAccountNotAllowed");
+        let rejection = allowed.rejection(&job(&spec), "ns");
+        assert_eq!(rejection.is_some(), refused.is_some(), "{rejection:?}");
+        if let (Some(rejection), Some(account)) = (rejection, refused) {
+            assert_eq!(rejection.code, "ServiceAccountNotAllowed");
             assert!(
-                trouble.message.contains(&format!("as service account {account};")),
+                rejection.message.contains(&format!("as service account {account};")),
                 "{}",
-                trouble.message
+                rejection.message
             );
         }
     }
 
     #[test]
-    fn kinds_that_are_not_listed_are_refused_by_name() {
+    fn unlisted_kind_is_refused_by_name() {
         let none = Allowed { kinds: Some(BTreeSet::new()), ..Allowed::default() };
-        let trouble = none.trouble(&job(&json!({})), "ns").unwrap();
-        assert_eq!(trouble.code, "KindNotAllowed");
-        assert!(trouble.message.contains("jobs of kind batch/job;"), "{}", trouble.message);
+        let rejection = none.rejection(&job(&json!({})), "ns").unwrap();
+        assert_eq!(rejection.code, "KindNotAllowed");
+        assert!(rejection.message.contains("jobs of kind batch/job;"), "{}", rejection.message);
         assert_eq!(
-            Allowed::parse(&names(&["batch/job"]), &[]).unwrap().trouble(&job(&json!({})), "ns"),
+            Allowed::parse(&names(&["batch/job"]), &[]).unwrap().rejection(&job(&json!({})), "ns"),
             None
         );
         assert_eq!(Allowed::parse(&names(&[""]), &names(&[" "])), Ok(Allowed::default()), "all");

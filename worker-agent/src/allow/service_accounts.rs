@@ -1,9 +1,9 @@
-//! The service accounts as which the pods of an object would run, read from the object as it will be created.
+//! The service accounts as which the pods of an object would run, from the object to create.
 //!
-//! The pod sets that quota is reckoned from are no source for that: they are reduced to what asks for resources. Here
-//! every field counts that a controller or the API server could take an account from, wherever in the object it is, so
-//! that nothing is hidden by a field that a controller overlooks. A kind of which we do not know all such fields is not
-//! judged, and so not let through.
+//! The pod sets of quota cannot serve here: they contain only resource requests. This module reads
+//! every field, anywhere in the object, from which a controller or the API server could take an
+//! account. Otherwise a field that one controller ignores could hide an account from this check. It
+//! refuses kinds whose fields are not all known.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,14 @@ use serde_json::Value;
 /// The service account of a pod that names none.
 const DEFAULT: &str = "default";
 
-/// The field of a pod's spec, and the older one that the API server takes where the first is missing.
+/// The field of a pod's spec, and the deprecated one that the API server uses if the first is
+/// unset.
 const FIELDS: [&str; 2] = ["serviceAccountName", "serviceAccount"];
 
-/// Why an object cannot be judged.
+/// Why an object's accounts are unknown.
 pub(super) type Unknown = String;
 
-/// The accounts of an object's pods, without their namespace, which is the object's. Empty for one that makes no pods.
+/// The accounts of an object's pods, in the object's namespace. Empty for an object without pods.
 ///
 /// # Errors
 /// The kind, or a field of this object, lets pods run as accounts that the object does not name.
@@ -36,7 +37,7 @@ pub(super) fn of(object: &Value) -> Result<BTreeSet<String>, Unknown> {
     }
 }
 
-/// Kinds whose pods are made of the pod templates in their spec, and of nothing else.
+/// Kinds that create pods only from the pod templates in their spec.
 fn has_pod_templates(group: &str, kind: &str) -> bool {
     match group {
         "" => matches!(kind, "Pod" | "ReplicationController"),
@@ -54,7 +55,7 @@ fn has_pod_templates(group: &str, kind: &str) -> bool {
     }
 }
 
-/// Kinds that an AppWrapper may hold beside its jobs.
+/// Kinds beside jobs that an AppWrapper may contain.
 fn makes_no_pods(group: &str, kind: &str) -> bool {
     match group {
         "" => matches!(kind, "Service" | "ConfigMap" | "Secret" | "PersistentVolumeClaim"),
@@ -83,7 +84,7 @@ fn of_wrapped(wrapper: &Value) -> Result<BTreeSet<String>, Unknown> {
     Ok(all)
 }
 
-/// Spark makes pods by its configuration, of which the operator writes one part and the user another.
+/// Spark configures pods partly by the operator's fields and partly by the user's.
 fn of_spark(application: &Value) -> Result<BTreeSet<String>, Unknown> {
     let mut all = BTreeSet::new();
     let configuration = application.pointer("/spec/sparkConf").and_then(Value::as_object);
@@ -106,7 +107,7 @@ fn of_spark(application: &Value) -> Result<BTreeSet<String>, Unknown> {
         let spec = application.pointer(&format!("/spec/{role}"));
         let mut accounts = BTreeSet::new();
         collect_named(spec, &mut accounts);
-        // Executors without an account have the driver's.
+        // Executors without an account use the driver's.
         driver_is_named |= role == "driver" && !accounts.is_empty();
         all.extend(accounts);
     }
@@ -138,7 +139,7 @@ fn of_ray_job(job: &Value) -> Result<BTreeSet<String>, Unknown> {
     Ok(all)
 }
 
-/// Every account that is named below a value, and the default one if a pod there names none.
+/// All accounts named below a value, and the default account if a pod there names none.
 fn named_in(value: Option<&Value>) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     collect_named(value, &mut all);
@@ -160,13 +161,13 @@ fn collect_named(value: Option<&Value>, into: &mut BTreeSet<String>) {
     children(value).for_each(|child| collect_named(Some(child), into));
 }
 
-/// Whether a part looks like the spec of a pod and names no account.
+/// Whether a value looks like a pod spec without an account.
 fn has_pod_without_account(value: &Value) -> bool {
     let is_named = FIELDS.iter().any(|field| !text(value, field).is_empty());
     value.get("containers").is_some() && !is_named || children(value).any(has_pod_without_account)
 }
 
-/// The values within a value. What is below `metadata` are names that mean nothing here, such as those of labels.
+/// The values inside a value, without `metadata`, whose keys, such as labels, have no meaning here.
 fn children(value: &Value) -> impl Iterator<Item = &Value> {
     let items = value.as_array().into_iter().flatten();
     let fields = value.as_object().into_iter().flatten().filter(|(key, _)| *key != "metadata");
@@ -291,7 +292,10 @@ mod tests {
     #[case::a_ray_job_with_a_submitter(
         ray_job(&json!({"submitterPodTemplate": {"spec": pod(&as_robot())}})), &["robot"]
     )]
-    fn accounts_are_found_wherever_they_are(#[case] object: Value, #[case] accounts: &[&str]) {
+    fn service_accounts_are_found_in_all_templates(
+        #[case] object: Value,
+        #[case] accounts: &[&str],
+    ) {
         let expected: BTreeSet<String> = accounts.iter().map(|name| (*name).to_owned()).collect();
         assert_eq!(of(&object), Ok(expected));
     }
@@ -323,7 +327,7 @@ mod tests {
         })),
         "enableInTreeAutoscaling"
     )]
-    fn what_could_have_any_account_is_not_judged(#[case] object: Value, #[case] why: &str) {
+    fn unknown_service_account_is_refused(#[case] object: Value, #[case] why: &str) {
         let unknown = of(&object).unwrap_err();
         assert!(unknown.contains(why), "{unknown}");
     }

@@ -1,10 +1,10 @@
-//! Capacity from the objects of a cluster, whoever manages them. Pure.
+//! Computes capacity from the objects of a cluster, whatever controller manages them. Pure.
 //!
 //! # Caveats
 //!
-//! Borrowing is approximate: a cohort is taken as its ClusterQueues and its own quota, the cohorts above it are left
-//! out, and what others have borrowed is known only as far as their status says. The worker's admission decides; this
-//! only tells the hub where to ask first.
+//! Borrowing is approximate. A cohort counts as its ClusterQueues and its own quota, without its
+//! parent cohorts, and the usage of others is known only as far as their status shows it. The
+//! worker's admission decides; the capacity only tells the hub which cluster to ask first.
 
 use std::collections::BTreeMap;
 
@@ -17,23 +17,19 @@ use switchyard_proto::v1;
 
 use super::wire_taint;
 
-/// The objects of a cluster that say what it could take.
+/// The objects of a cluster that determine its capacity.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// All of them.
     pub cluster_queues: Vec<ClusterQueue>,
-    /// All of them.
     pub local_queues: Vec<LocalQueue>,
-    /// All of them.
     pub flavors: Vec<ResourceFlavor>,
-    /// All of them.
     pub cohorts: Vec<Cohort>,
 }
 
 /// Flavor and resource.
 type Cell = (String, String);
 
-/// One ClusterQueue's quota in one cell.
+/// The quota of a ClusterQueue for one flavor and resource.
 #[derive(Clone, Copy, Debug, Default)]
 struct Quota {
     nominal: i64,
@@ -43,7 +39,7 @@ struct Quota {
 }
 
 impl Quota {
-    /// What of it others could use now; negative while it borrows itself.
+    /// The amount that other queues could borrow now. Negative while the queue borrows.
     fn spare(self) -> i64 {
         let guaranteed = self.nominal.saturating_sub(self.lendable);
         self.lendable.saturating_sub(self.used.saturating_sub(guaranteed).max(0))
@@ -137,7 +133,8 @@ fn flavors(
         let limit = |borrowable: i64| {
             quota.borrowing.map_or(borrowable, |limit| borrowable.min(limit)).max(0)
         };
-        // What this queue has borrowed already counts against its limit, and is not spare with the others.
+        // The amount that this queue has borrowed counts against its limit, and is not spare in the
+        // others.
         let borrowed = quota.used.saturating_sub(quota.nominal).max(0);
         let free = quota.nominal.saturating_sub(quota.used).max(0);
         let more = quota.borrowing.map_or(spare, |limit| spare.min(limit.saturating_sub(borrowed)));
@@ -153,7 +150,7 @@ fn flavors(
     capacities.collect()
 }
 
-/// The cells of a group, in the order in which flavors are tried.
+/// The flavors and resources of a group, in the order in which flavors are tried.
 fn cells(group: &ResourceGroup) -> Vec<Cell> {
     let of = |flavor: &switchyard_api::v1beta2::FlavorQuotas| {
         flavor
@@ -201,7 +198,7 @@ fn quotas(groups: &[ResourceGroup], used: &BTreeMap<Cell, i64>) -> BTreeMap<Cell
     table
 }
 
-/// The flavor's nodes.
+/// The labels and taints of the flavor's nodes.
 fn shape(cell: &Cell, flavors: &[ResourceFlavor]) -> v1::FlavorCapacity {
     let flavor = flavors.iter().find(|flavor| flavor.metadata.name.as_deref() == Some(&cell.0));
     v1::FlavorCapacity {
@@ -268,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn available_and_potential() {
+    fn available_and_potential_follow_borrowing() {
         let cases = [
             (
                 "alone: what is not used",
@@ -327,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_queue_without_its_cluster_queue_is_inactive_and_says_so() {
+    fn local_queue_without_cluster_queue_is_inactive() {
         let snapshot = Snapshot { local_queues: vec![local("gone")], ..Snapshot::default() };
         let found = compute(&snapshot).queues.remove(0);
         assert_eq!(

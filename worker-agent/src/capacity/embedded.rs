@@ -1,4 +1,4 @@
-//! Capacity as the admission controller in this process knows it.
+//! The capacity that the admission controller in this process knows.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use switchyard_proto::v1;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::CapacityReceiver;
 use super::{replace, wire_taint};
-use crate::core::CapacityReceiver;
 
-/// Follows the controller's capacity, as it goes on the wire. The task ends with the returned set.
+/// Follows the controller's capacity. The task ends with the returned set.
 pub fn from_controller(
     mut source: watch::Receiver<Arc<Capacity>>,
 ) -> (CapacityReceiver, JoinSet<()>) {

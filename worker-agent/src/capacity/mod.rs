@@ -1,4 +1,4 @@
-//! What the cluster could take, seen through each LocalQueue.
+//! The capacity of the cluster, per LocalQueue.
 
 mod compute;
 mod embedded;
@@ -8,13 +8,28 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
 use switchyard_proto::v1;
-use tokio::sync::watch::Sender;
+use tokio::sync::watch::{Receiver, Sender};
 
 pub use compute::{Snapshot, compute};
 pub use embedded::from_controller;
 pub(crate) use watch::watch;
 
-/// Tells the next capacity, if it is another.
+/// The newest capacity; none until it is known.
+pub type CapacityReceiver = Receiver<Option<Arc<v1::Capacity>>>;
+
+/// The source of the capacity that the agent reports.
+#[derive(Clone)]
+pub enum CapacitySource {
+    /// The exact capacity, from the admission controller in this process.
+    Embedded(CapacityReceiver),
+    /// Computed from the cluster's ClusterQueues, LocalQueues, Cohorts and ResourceFlavors,
+    /// whatever controller manages them.
+    Watch(kube::Client),
+    /// The agent reports none.
+    None,
+}
+
+/// Publishes the capacity if it differs.
 fn replace(sender: &Sender<Option<Arc<v1::Capacity>>>, next: v1::Capacity) {
     let next = Some(Arc::new(next));
     sender.send_if_modified(|current| {

@@ -1,4 +1,4 @@
-//! Follows the objects of a cluster that say what it could take.
+//! Watches the objects that determine the capacity of a cluster.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -15,17 +15,19 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::CapacityReceiver;
 use super::compute::{Snapshot, compute};
 use super::replace;
-use crate::core::CapacityReceiver;
 use crate::executor::is_out_of_reach;
 
-/// The least time between two computations.
+/// The shortest time between two computations.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// The capacity of the cluster, recomputed when its objects change; none before all of them have been listed, since half
-/// of them would say that queues are missing. Flavors and Cohorts that may not be read are done without: the rights that
-/// Kueue's documentation gives a manager do not include them. The tasks end with the returned set.
+/// The capacity of the cluster, computed again when its objects change.
+///
+/// None before all kinds are listed, since a part of them would report queues as missing. Flavors
+/// and Cohorts that may not be read are left out: the rights in Kueue's documentation for a manager
+/// do not include them. The tasks end with the returned set.
 pub(crate) fn watch(client: &Client) -> (CapacityReceiver, JoinSet<()>) {
     let (sender, receiver) = watch::channel(None);
     let mut tasks = JoinSet::new();
@@ -41,7 +43,7 @@ pub(crate) fn watch(client: &Client) -> (CapacityReceiver, JoinSet<()>) {
             flavors.listed_or_refused(),
             cohorts.listed_or_refused(),
         );
-        // A watch that ended before its list ends this, too.
+        // A watch that ended before its list ends this task too.
         if listed.is_err() {
             return;
         }
@@ -73,7 +75,7 @@ impl<K> Followed<K>
 where
     K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
 {
-    /// Returns when the first list is there, or it is known that there will be none.
+    /// Returns once the first list is complete, or was forbidden.
     async fn listed_or_refused(&self) -> Result<(), reflector::store::WriterDropped> {
         tokio::select! {
             listed = self.store.wait_until_ready() => listed,
@@ -100,7 +102,7 @@ where
                 Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
                 Ok(_) => changed.notify_one(),
                 Err(error) if is_out_of_reach(&error) => {
-                    // It is tried again: the rights may come.
+                    // The watch continues, because the rights may come.
                     if !told.is_cancelled() {
                         tracing::info!(kind = %K::kind(&()), "may not be read here, done without");
                     }

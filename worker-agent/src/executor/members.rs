@@ -1,31 +1,32 @@
-//! Actions on a group of pods: on each of its members, a few at a time.
+//! Actions on a pod group: on each member, a few at a time.
 
 use futures::{StreamExt as _, stream};
 use kube::api::{DynamicObject, ListParams};
 use serde_json::Value;
 use switchyard_api::names;
 use switchyard_jobs::meta::LABEL_VALUE_MAX;
+use switchyard_ledger::{Meta, Object, Outcome, Target};
 
 use super::Executor;
-use super::act::{Access, failed, value};
+use super::access::{Access, value};
+use super::api_error::outcome_of_error;
 use super::group::read_group;
 use super::read::read_meta;
 use super::stamp::Stamp;
-use switchyard_ledger::{Meta, Object, Outcome, Target};
 
-/// Members that are written to at once.
+/// The most concurrent requests for one group.
 const AT_ONCE: usize = 8;
 
-/// Of a group, others may have been made where one was not, and are to be looked for.
-fn of_several(outcome: Outcome) -> Outcome {
+/// If one member was not created, others may have been, and must be searched.
+fn unknown_if_not_applied(outcome: Outcome) -> Outcome {
     match outcome {
-        Outcome::Rejected(why) => Outcome::Failed(why),
+        Outcome::NotApplied(why) => Outcome::Unknown(why),
         other => other,
     }
 }
 
 impl Executor {
-    /// Creates the members that are not there. That all are there is said only if it is so.
+    /// Creates the missing members. Returns the group only once all exist.
     pub(super) async fn create_group(
         &self,
         pods: Vec<Value>,
@@ -35,11 +36,12 @@ impl Executor {
         let pods = self.started_group(pods, access, stamp).await;
         let made = stream::iter(pods).map(|pod| async move {
             let pod: DynamicObject = serde_json::from_value(pod)
-                .map_err(|error| Outcome::Failed(format!("not an object: {error}")))?;
-            let there = value(&self.create_one(&pod, access, stamp).await.map_err(of_several)?);
+                .map_err(|error| Outcome::Unknown(format!("not an object: {error}")))?;
+            let there =
+                value(&self.create_one(&pod, access, stamp).await.map_err(unknown_if_not_applied)?);
             match read_meta(&there, &access.gvk, &self.seal) {
                 Some(meta) if meta.attempt == stamp.attempt => Ok(there),
-                _ => Err(Outcome::Failed(
+                _ => Err(Outcome::Unknown(
                     "a pod of an earlier attempt is in the way, and is being removed".to_owned(),
                 )),
             }
@@ -51,7 +53,7 @@ impl Executor {
         }
     }
 
-    /// As admission would start them, where that is known.
+    /// The members as their admission would start them, if that is known.
     async fn started_group(
         &self,
         pods: Vec<Value>,
@@ -65,12 +67,12 @@ impl Executor {
         let mut group = kind.compose(pods.clone());
         match kind.run(&mut group, &infos) {
             Ok(()) => kind.members(&group).to_vec(),
-            // The controller will say so on the Workload.
+            // The controller reports the error on the Workload.
             Err(_) => pods,
         }
     }
 
-    /// What an unanswered creation has made of a group.
+    /// The members that an unanswered creation of a group created.
     pub(super) async fn find_group(&self, access: &Access, stamp: Stamp<'_>) -> Outcome {
         self.read(access, (stamp.namespace, stamp.name), (stamp.workload_uid, stamp.attempt)).await
     }
@@ -109,7 +111,7 @@ impl Executor {
         Self::each(stay, delete).await.unwrap_or(Outcome::Accepted)
     }
 
-    pub(super) async fn release_group(
+    pub(super) async fn remove_group_finalizers(
         &self,
         access: &Access,
         target: &Target,
@@ -119,10 +121,11 @@ impl Executor {
             Ok(members) => members,
             Err(outcome) => return outcome,
         };
-        let held = members.into_iter().map(|(_, meta)| meta).filter(|meta| meta.held.is_some());
+        let held =
+            members.into_iter().map(|(_, meta)| meta).filter(|meta| meta.finalizer_index.is_some());
         let release = |meta: Meta| async move {
-            match meta.held {
-                Some(index) => self.release_one(access, &meta.target, index).await,
+            match meta.finalizer_index {
+                Some(index) => self.remove_finalizer_of(access, &meta.target, index).await,
                 None => Outcome::Gone,
             }
         };
@@ -132,7 +135,7 @@ impl Executor {
         }
     }
 
-    /// Acts on each; what did not go through, if anything did not.
+    /// Performs an action on each member. Returns the first failure, if any.
     async fn each<Acting>(
         members: impl Iterator<Item = Meta>,
         act: impl Fn(Meta) -> Acting,
@@ -143,12 +146,12 @@ impl Executor {
         let outcomes: Vec<Outcome> =
             stream::iter(members.map(act)).buffer_unordered(AT_ONCE).collect().await;
         let went_wrong = |it: &Outcome| {
-            matches!(it, Outcome::Failed(_) | Outcome::Rejected(_) | Outcome::Refused(_))
+            matches!(it, Outcome::Unknown(_) | Outcome::NotApplied(_) | Outcome::Rejected(_))
         };
         outcomes.into_iter().find(went_wrong)
     }
 
-    /// The members of one attempt's group, as the API server has them.
+    /// The members of one attempt's group at the API server.
     async fn members(
         &self,
         access: &Access,
@@ -161,7 +164,7 @@ impl Executor {
         }
         let listed =
             self.api(access, namespace).list(&ListParams::default().labels(&selector)).await;
-        let listed = listed.map_err(|error| failed(error, access, name))?;
+        let listed = listed.map_err(|error| outcome_of_error(error, access, name))?;
         let of_group = |object: &DynamicObject| {
             let object = value(object);
             let meta = read_meta(&object, &access.gvk, &self.seal)?;
@@ -170,8 +173,8 @@ impl Executor {
         Ok(listed.items.iter().filter_map(of_group).collect())
     }
 
-    /// The job that members are together, as it was before the last of their changes: what the watch tells of that one is
-    /// not older, and it may know of others.
+    /// The job of these members, with the version before their last change. The watch then reports
+    /// that change, and perhaps changes of other members, as newer.
     fn group(&self, members: Vec<Value>, access: &Access) -> Outcome {
         match read_group(members, access, &self.seal, false) {
             Some(mut job) => {

@@ -1,12 +1,16 @@
-//! The shell around the ledger: watches the cluster's objects that carry the hub's id, and performs the ledger's
-//! actions on its API server.
+//! Performs the ledger's actions on the cluster's API server, and watches the objects that carry
+//! the hub's id.
 
+mod access;
 mod act;
+mod api_error;
+mod change;
+mod create;
 mod dry_run;
 mod group;
 mod members;
-mod parts;
 mod read;
+mod serving_pods;
 mod stamp;
 mod watch;
 
@@ -17,60 +21,63 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use kube::Client;
 use switchyard_jobs::{JobKind, enabled_kinds, kinds};
+use switchyard_ledger::{Action, ObjectKind, Outcome, Verb};
 use tokio::sync::Semaphore;
 
-pub(crate) use act::Access;
-pub use dry_run::DryRunCounts;
+pub(crate) use access::Access;
 use dry_run::DryRuns;
 pub(crate) use watch::{is_others, is_out_of_reach, watch};
 
 use crate::admissions::Admissions;
 use crate::allow::Allowed;
 use crate::clock::Clock;
-use crate::core::Settings;
 use crate::proof::Seal;
-use switchyard_ledger::{Action, Kind, Outcome, Verb};
+use crate::settings::Settings;
 
-/// Jobs whose pods are tried at the same time.
-const TRYING: usize = 8;
+/// The most concurrent dry runs of jobs.
+const MAX_DRY_RUNS: usize = 8;
 
-/// A write that takes longer than this has failed, as far as is known.
+/// The outcome of a request without an answer after this is unknown.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Of the writes in flight, so many may remove what has ended: what is to be started does not wait behind a burst's remains.
-const TIDYING: usize = 2;
+/// The most concurrent requests that only clean up, so that new jobs do not wait behind the remains
+/// of a burst.
+const MAX_CLEANUPS: usize = 2;
 
-/// What has ended for so long is removed in its turn with everything else, so that no more is left lying than ends in that
-/// time.
-const TIDIED_WITHIN: Duration = Duration::from_secs(20);
+/// Finished jobs older than this are deleted at normal priority, which bounds the backlog.
+const CLEANUP_PRIORITY_AFTER: Duration = Duration::from_secs(20);
 
-/// Annotation on a Workload that the agent made inactive: it, and nobody else, may make it active again.
+/// Annotation on a Workload that the agent deactivated. The agent activates only such Workloads.
 pub(crate) const SUSPENDED: &str = "switchyard.dev/suspended";
 
-/// A kind whose jobs are found and removed here, whether they would be made or not.
+/// A kind whose jobs the agent finds and deletes, whether it creates them or not.
 #[derive(Clone, Copy)]
-struct Known {
+struct HandledKind {
     kind: &'static dyn JobKind,
-    /// Jobs of it are made. Of others an earlier configuration may have had some made.
+    /// Whether the agent creates jobs of the kind. If not, jobs may remain from an earlier
+    /// configuration.
     enabled: bool,
 }
 
-/// The kinds that a configuration names, then all others; none of those that nobody sends.
-fn known(frameworks: &[String]) -> Vec<Known> {
-    let mut known: Vec<Known> =
-        enabled_kinds(frameworks).into_iter().map(|kind| Known { kind, enabled: true }).collect();
+/// The kinds that a configuration enables, then all others that a hub can send.
+fn handled_kinds(frameworks: &[String]) -> Vec<HandledKind> {
+    let mut known: Vec<HandledKind> = enabled_kinds(frameworks)
+        .into_iter()
+        .map(|kind| HandledKind { kind, enabled: true })
+        .collect();
     for kind in kinds() {
         if known.iter().all(|it| it.kind.id() != kind.id()) {
-            known.push(Known { kind: *kind, enabled: false });
+            known.push(HandledKind { kind: *kind, enabled: false });
         }
     }
     known.retain(|known| known.kind.is_sent());
     known
 }
 
-/// How each kind of copies is reached, and whether the cluster has to have it: Workloads, and all kinds of jobs.
-pub(crate) fn reached(frameworks: &[String]) -> impl Iterator<Item = (Access, bool)> {
-    let jobs = known(frameworks).into_iter().map(|known| (Access::job(known.kind), known.enabled));
+/// How to reach each kind of copies, and whether the cluster must have the kind.
+pub(crate) fn handled_access(frameworks: &[String]) -> impl Iterator<Item = (Access, bool)> {
+    let jobs =
+        handled_kinds(frameworks).into_iter().map(|known| (Access::job(known.kind), known.enabled));
     std::iter::once((Access::workload(), true)).chain(jobs)
 }
 
@@ -82,12 +89,12 @@ pub(crate) struct Executor {
     origin: Arc<str>,
     allowed: Arc<Allowed>,
     permits: Arc<Semaphore>,
-    tidying: Arc<Semaphore>,
-    trying: Arc<Semaphore>,
+    cleanups: Arc<Semaphore>,
+    dry_run_permits: Arc<Semaphore>,
     admissions: Option<Arc<dyn Admissions>>,
-    kinds: Arc<[Known]>,
+    kinds: Arc<[HandledKind]>,
     clock: Clock,
-    /// None: jobs are taken untried.
+    /// None: the agent accepts jobs without a dry run.
     dry_runs: Option<Arc<DryRuns>>,
 }
 
@@ -101,10 +108,10 @@ impl Executor {
     ) -> Self {
         let permits = Arc::new(Semaphore::new(settings.concurrency.max(1)));
         let origin = settings.origin.as_str().into();
-        let kinds = known(&settings.frameworks).into();
+        let kinds = handled_kinds(&settings.frameworks).into();
         let allowed = Arc::new(settings.allowed.clone());
-        let (tidying, trying) =
-            (Arc::new(Semaphore::new(TIDYING)), Arc::new(Semaphore::new(TRYING)));
+        let (cleanups, dry_run_permits) =
+            (Arc::new(Semaphore::new(MAX_CLEANUPS)), Arc::new(Semaphore::new(MAX_DRY_RUNS)));
         let dry_runs = settings
             .dry_runs
             .clone()
@@ -115,8 +122,8 @@ impl Executor {
             origin,
             allowed,
             permits,
-            tidying,
-            trying,
+            cleanups,
+            dry_run_permits,
             admissions,
             kinds,
             clock,
@@ -129,70 +136,75 @@ impl Executor {
         self.admissions.as_ref().is_none_or(|admissions| admissions.may_write())
     }
 
-    /// Says in the log if its account lacks rights that dry runs need.
-    pub(crate) async fn say_rights(self) {
+    /// Logs if the agent's account lacks rights that dry runs need.
+    pub(crate) async fn log_missing_rights(self) {
         if let Some(dry_runs) = &self.dry_runs {
-            dry_runs.say_rights().await;
+            dry_runs.log_missing_rights().await;
         }
     }
 
-    /// Why the cluster would not run the pods of a job. The hub is to know before it settles on this cluster: they are tried before
-    /// the Workload is created.
-    async fn try_pods(&self, action: &Action) -> Option<Outcome> {
-        let (Kind::Workload, Verb::Create { namespace, payload, .. }) = (action.kind, &action.verb)
+    /// Why the cluster would refuse the job's pods.
+    ///
+    /// The dry run precedes the creation of the Workload, so that the hub learns of a refusal
+    /// before it commits to this cluster.
+    async fn dry_run_pods(&self, action: &Action) -> Option<Outcome> {
+        let (ObjectKind::Workload, Verb::Create { namespace, payload, .. }) =
+            (action.kind, &action.verb)
         else {
             return None;
         };
         let dry_runs =
-            self.dry_runs.as_ref().filter(|_| self.unwelcome(payload, namespace).is_none())?;
-        let _turn = self.trying.acquire().await.ok()?;
-        // A panic must not take the workload's slot with it.
+            self.dry_runs.as_ref().filter(|_| self.refusal(payload, namespace).is_none())?;
+        let _turn = self.dry_run_permits.acquire().await.ok()?;
+        // A panic must not keep the workload's action slot busy.
         let trouble =
-            AssertUnwindSafe(dry_runs.trouble(&payload.job, namespace)).catch_unwind().await;
-        trouble.ok().flatten().map(Outcome::Refused)
+            AssertUnwindSafe(dry_runs.rejection(&payload.job, namespace)).catch_unwind().await;
+        trouble.ok().flatten().map(Outcome::Rejected)
     }
 
-    /// Performs one action, when its turn comes. Always says how it went.
+    /// Performs one action when its turn comes. Always returns an outcome.
     pub(crate) async fn perform(self, action: Action) -> (Action, Outcome) {
-        // Without a permit: while webhooks of the cluster are slow, other jobs are stopped all the same.
-        if let Some(refusal) = self.try_pods(&action).await {
+        // Without a permit, so that slow webhooks do not delay the stop of other jobs.
+        if let Some(refusal) = self.dry_run_pods(&action).await {
             return (action, refusal);
         }
-        let _tidying = match action.tidies() {
-            true => tokio::time::timeout(TIDIED_WITHIN, self.tidying.acquire()).await.ok(),
+        let _cleanup = match action.is_cleanup() {
+            true => {
+                tokio::time::timeout(CLEANUP_PRIORITY_AFTER, self.cleanups.acquire()).await.ok()
+            }
             false => None,
         };
         let Ok(_permit) = self.permits.acquire().await else {
-            return (action, Outcome::Rejected("the executor has stopped".to_owned()));
+            return (action, Outcome::NotApplied("the executor has stopped".to_owned()));
         };
-        // It may have waited long, and so may the whole process have.
-        if action.until.is_some_and(|until| until <= self.clock.now()) {
+        // The action, or the whole process, may have waited long.
+        if action.deadline.is_some_and(|until| until <= self.clock.now()) {
             return (
                 action,
-                Outcome::Rejected("the hub's lease has lapsed: nothing is started".to_owned()),
+                Outcome::NotApplied("the hub's lease has lapsed: nothing is started".to_owned()),
             );
         }
         if !self.may_write() {
             return (
                 action,
-                Outcome::Rejected("the agent's Lease is not held: nothing is written".to_owned()),
+                Outcome::NotApplied("the agent's Lease is not held: nothing is written".to_owned()),
             );
         }
-        // A panic must not take the workload's slot with it: it would be busy for ever.
+        // A panic must not keep the workload's action slot busy for ever.
         let acting = AssertUnwindSafe(self.act(&action)).catch_unwind();
         let outcome = match tokio::time::timeout(DEADLINE, acting).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => {
-                Outcome::Failed("the action panicked, which is a mistake in the agent".to_owned())
+                Outcome::Unknown("the action panicked, which is a mistake in the agent".to_owned())
             }
-            Err(_) => Outcome::Failed(format!(
+            Err(_) => Outcome::Unknown(format!(
                 "the cluster's API server did not answer within {DEADLINE:?}"
             )),
         };
         let error = match &outcome {
-            Outcome::Failed(error) | Outcome::Rejected(error) => Some(error),
-            // The hub is not told that nobody may look for what was made.
-            Outcome::Refused(trouble) if matches!(action.verb, Verb::Find { .. }) => {
+            Outcome::Unknown(error) | Outcome::NotApplied(error) => Some(error),
+            // The hub does not learn of a refused search, so log it.
+            Outcome::Rejected(trouble) if matches!(action.verb, Verb::Find { .. }) => {
                 Some(&trouble.message)
             }
             _ => None,

@@ -1,4 +1,4 @@
-//! The cluster's objects, reduced to what the ledger has to know. Pure.
+//! Reduces the cluster's objects to what the ledger decides by. Pure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,23 +12,23 @@ use switchyard_api::v1beta2::{PriorityClassKind, PriorityClassRef};
 use switchyard_api::{conditions, names};
 use switchyard_config::GoDuration;
 use switchyard_jobs::{JobKind, elastic, serving::part_name};
-use switchyard_proto::MAX_NAME;
-
-use super::SUSPENDED;
-use crate::proof::{Claim, Seal};
 use switchyard_ledger::{
     Condition, Gate, JobEnd, Meta, Origin, Priority, RemoteJob, RemoteWorkload, Slice, Target,
     UnreadyCheck, whole_fence,
 };
+use switchyard_proto::MAX_NAME;
 
-/// A Workload that carries this hub's id; none if it does not, or does not say for which workload and attempt.
+use super::SUSPENDED;
+use crate::proof::{Claim, Seal};
+
+/// A Workload with this hub's marks; none if it lacks the hub's id, a workload or an attempt.
 pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, seal: &Seal) -> Option<RemoteWorkload> {
     let meta = read_meta(object, gvk, seal)?;
     let condition = |name: &str| read_condition(object, name);
     Some(RemoteWorkload {
         active: object.pointer("/spec/active").and_then(Value::as_bool).unwrap_or(true),
-        suspended_by_us: annotation(object, SUSPENDED) == Some("true"),
-        follows: follows(object),
+        suspended_by_agent: annotation(object, SUSPENDED) == Some("true"),
+        is_follower: is_follower(object),
         fence_after: annotation(object, names::FENCE_AFTER).map(read_fence),
         priority: read_priority(object),
         gate: read_gate(object),
@@ -51,7 +51,7 @@ fn read_slice(object: &Value) -> Option<Slice> {
     Some(Slice { chain, replaces })
 }
 
-/// How the hub's preemption gate stands, if the Workload was made with it.
+/// The state of the hub's preemption gate, if the Workload has it.
 fn read_gate(object: &Value) -> Option<Gate> {
     let list = |path: &str| {
         object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
@@ -74,12 +74,12 @@ fn read_gate(object: &Value) -> Option<Gate> {
             && is(condition, "status", "True")
     };
     let blocked = list("/status/conditions").iter().find(blocks);
-    // That it is open, or in the way, counts also without a time.
+    // An open or blocking gate counts even without a time.
     let seconds = |of: &Value| since(of).map_or(0, Timestamp::as_second);
     Some(Gate { opened: opened.map(seconds), blocked: blocked.map(seconds) })
 }
 
-/// That of Kubernetes' own PriorityClass is fixed with the pods.
+/// A priority from Kubernetes' own PriorityClass is fixed with the pods.
 fn read_priority(object: &Value) -> Option<Priority> {
     let class = object.pointer("/spec/priorityClassRef")?;
     let class = PriorityClassRef::deserialize(class).ok()?;
@@ -91,12 +91,12 @@ fn read_priority(object: &Value) -> Option<Priority> {
     ours.then(|| Priority { class: class.name, value: value.unwrap_or_default() })
 }
 
-fn follows(workload: &Value) -> bool {
+fn is_follower(workload: &Value) -> bool {
     annotation(workload, names::FOLLOWS) == Some("true")
 }
 
 fn read_origin(object: &Value) -> Origin {
-    // A longer one is none of ours.
+    // The agent writes no longer values.
     let text = |key: &str| {
         annotation(object, key).filter(|text| text.len() <= MAX_NAME).unwrap_or_default().to_owned()
     };
@@ -104,8 +104,8 @@ fn read_origin(object: &Value) -> Origin {
     let job_name = text(names::JOB_OWNER_NAME);
     Origin {
         kind: text(names::JOB_OWNER_GVK),
-        // It is not to be taken for the one that it follows.
-        job_name: if follows(object) {
+        // A follower's name must differ from the name of the job that it follows.
+        job_name: if is_follower(object) {
             part_name(&job_name, &text(names::COMPONENT_WORKLOAD_INDEX))
         } else {
             job_name
@@ -117,7 +117,8 @@ fn read_origin(object: &Value) -> Origin {
     }
 }
 
-/// The hash of what the job's user asked for: the Workload may be for fewer pods, and then says it.
+/// The hash of the pod sets that the user asked for. A Workload with fewer pods records it in an
+/// annotation.
 fn pod_sets_hash(workload: &Value) -> Vec<u8> {
     let pod_sets = workload.pointer("/spec/podSets").unwrap_or(&Value::Null);
     let said = annotation(workload, names::POD_SETS_HASH)
@@ -126,7 +127,7 @@ fn pod_sets_hash(workload: &Value) -> Vec<u8> {
     said.filter(|said| said.len() == hash.len()).unwrap_or(hash)
 }
 
-/// A job that carries this hub's id; none if it does not, or does not say for which workload and attempt.
+/// A job with this hub's marks; none if it lacks the hub's id, a workload or an attempt.
 pub(crate) fn read_job(
     object: &Value,
     kind: &dyn JobKind,
@@ -144,17 +145,28 @@ pub(crate) fn read_job(
     });
     let status = object.get("status").filter(|_| !torn_down).map(bytes).unwrap_or_default();
     let (suspended, active) = (kind.is_suspended(object), kind.is_active(object));
-    let tells_its_end = kind.tells_its_end();
+    let reports_completion = kind.tells_its_end();
     let has_replicas = kind.serving().is_some_and(|serving| serving.replicas(object).is_some());
     let is_elastic = kind.resizes() && elastic::is_marked(object);
-    let several = has_replicas || is_elastic || !kind.followed_fields().is_empty();
-    Some(RemoteJob { meta, suspended, active, tells_its_end, several, broken: false, end, status })
+    let may_change = has_replicas || is_elastic || !kind.followed_fields().is_empty();
+    Some(RemoteJob {
+        meta,
+        suspended,
+        active,
+        reports_completion,
+        may_change,
+        has_lost_member: false,
+        end,
+        status,
+    })
 }
 
-/// Whether a failure came with the deletion, or after it. The pods of a job that is deleted in the foreground go first,
-/// the Job controller counts them as failed, and `backoffLimit` may be reached before the job is gone: such a job did
-/// not end, it was stopped. Times are whole seconds; a failure in the very second of the deletion counts as its work,
-/// since running a job again that was withdrawn anyway is better than to lose it.
+/// Whether the job failed because of its deletion.
+///
+/// A foreground deletion removes the pods first. The Job controller counts them as failed and may
+/// reach `backoffLimit` before the job is gone: such a job was stopped, and did not end. Times are
+/// whole seconds. A failure in the second of the deletion counts as its effect: to run a withdrawn
+/// job again is better than to lose it.
 fn failed_by_deletion(object: &Value) -> bool {
     let time = |value: &Value, path: &str| {
         value.pointer(path).and_then(Value::as_str)?.parse::<Timestamp>().ok()
@@ -182,7 +194,7 @@ pub(super) fn read_meta(object: &Value, gvk: &Arc<str>, seal: &Seal) -> Option<M
     meta_of(object, gvk, seal.read(object, gvk)?)
 }
 
-/// The same of an object that says that it is a copy.
+/// As [`read_meta`], for an object that has the marks but need not have a proof.
 pub(super) fn read_claimed(object: &Value, gvk: &Arc<str>, seal: &Seal) -> Option<Meta> {
     meta_of(object, gvk, seal.claimed(object)?)
 }
@@ -207,14 +219,14 @@ fn meta_of(object: &Value, gvk: &Arc<str>, claim: Claim) -> Option<Meta> {
         workload_uid,
         attempt,
         deleting: text("/metadata/deletionTimestamp").is_some(),
-        held: list("/metadata/finalizers")
+        finalizer_index: list("/metadata/finalizers")
             .iter()
             .position(|name| name.as_str() == Some(names::TERMINAL_STATE)),
         owners: list("/metadata/ownerReferences").iter().filter_map(owner).collect(),
     })
 }
 
-/// What cannot be read lets nothing run on.
+/// An unreadable fence is zero: nothing runs on.
 fn read_fence(text: &str) -> Duration {
     whole_fence(text.parse::<GoDuration>().map(|after| after.std()).unwrap_or_default())
 }
@@ -249,7 +261,7 @@ fn read_checks(object: &Value) -> Vec<UnreadyCheck> {
     unready.filter(|check| check.state != "Ready").collect()
 }
 
-/// The parts of the Workload's status that the hub mirrors.
+/// The part of the Workload's status that the hub mirrors.
 fn mirrored_status(object: &Value) -> Vec<u8> {
     let mut mirrored = serde_json::Map::new();
     for key in ["conditions", "admission", "reclaimablePods"] {
@@ -261,7 +273,6 @@ fn mirrored_status(object: &Value) -> Vec<u8> {
 }
 
 pub(super) fn bytes(value: &Value) -> Vec<u8> {
-    // A Value always serializes.
     serde_json::to_vec(value).unwrap_or_default()
 }
 
@@ -271,7 +282,7 @@ mod tests {
     use crate::proof::Keys;
     use crate::proof::tests::{key, seal, signed};
 
-    /// The Workload, with the proof of its marks.
+    /// Reads the Workload after signing its marks.
     fn known(workload: &Value) -> Option<RemoteWorkload> {
         read_workload(&signed(workload.clone(), "gvk"), &"gvk".into(), &seal())
     }
@@ -305,10 +316,16 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_is_reduced_to_what_matters() {
+    fn workload_is_read_with_all_decisive_fields() {
         let read = known(&workload()).unwrap();
-        assert_eq!((read.meta.version, read.meta.attempt, read.meta.held), (42, 3, Some(1)));
-        assert_eq!((read.active, read.suspended_by_us, read.meta.deleting), (false, false, false));
+        assert_eq!(
+            (read.meta.version, read.meta.attempt, read.meta.finalizer_index),
+            (42, 3, Some(1))
+        );
+        assert_eq!(
+            (read.active, read.suspended_by_agent, read.meta.deleting),
+            (false, false, false)
+        );
         assert_eq!(read.meta.owners, ["j1"]);
         assert_eq!(read.priority, Some(Priority { class: "high".into(), value: 7 }));
         assert!(read.quota_reserved.unwrap().is_true);
@@ -327,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_of_fewer_pods_says_what_was_asked_for() {
+    fn pod_sets_annotation_overrides_hash_if_valid() {
         let said = |text: &str| {
             let mut workload = workload();
             workload["metadata"]["annotations"][names::POD_SETS_HASH] = json!(text);
@@ -340,9 +357,9 @@ mod tests {
         }
     }
 
-    /// Anybody may write them on objects of their own.
+    /// Any user can write them on objects of their own.
     #[test]
-    fn marks_that_no_hub_gives_out_are_none() {
+    fn marks_out_of_range_are_ignored() {
         for (case, key, value, ours) in [
             ("as they are", names::ATTEMPT, "3".to_owned(), true),
             ("the highest attempt", names::ATTEMPT, (1_u64 << 52).to_string(), true),
@@ -363,17 +380,17 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_that_follows_another_says_so_and_has_a_name_of_its_own() {
+    fn follower_workload_has_indexed_job_name() {
         let mut object = workload();
         object["metadata"]["annotations"]["switchyard.dev/follows"] = json!("true");
         object["metadata"]["annotations"]["kueue.x-k8s.io/component-workload-index"] = json!("1");
         let read = known(&object).unwrap();
-        assert_eq!((read.follows, read.origin.job_name.as_str()), (true, "a/1"));
-        assert!(!known(&workload()).unwrap().follows);
+        assert_eq!((read.is_follower, read.origin.job_name.as_str()), (true, "a/1"));
+        assert!(!known(&workload()).unwrap().is_follower);
     }
 
     #[test]
-    fn the_priority_of_a_workload_without_a_class_of_its_own_is_not_ours_to_change() {
+    fn priority_without_workload_class_is_not_read() {
         let pods = json!({"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "high"});
         for (case, class) in [("a class of pods", pods), ("none", Value::Null)] {
             let mut object = workload();
@@ -383,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn how_the_hubs_preemption_gate_stands() {
+    fn preemption_gate_state_is_read() {
         let gate = |name: &str, position: &str| json!({"name": name, "position": position, "lastTransitionTime": "1970-01-01T00:01:00Z"});
         let blocked = json!({"type": "BlockedOnPreemptionGates", "status": "True", "lastTransitionTime": "1970-01-01T00:00:30Z"});
         let ours = "kueue.x-k8s.io/multikueue";
@@ -421,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_fails_because_it_is_deleted_has_not_ended() {
+    fn job_failing_by_its_deletion_has_not_ended() {
         let kind = switchyard_jobs::kind_for("batch", "Job").unwrap();
         for (case, conditions, deleted, success) in [
             ("failed", vec![("Failed", 10)], None, Some(false)),
@@ -455,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_carry_our_marks_is_not_ours() {
+    fn object_without_marks_is_not_read() {
         let without = |path: &str, key: &str| {
             let mut object = workload();
             object.pointer_mut(path).unwrap().as_object_mut().unwrap().remove(key);

@@ -1,4 +1,4 @@
-//! What is created on the cluster: the payload's objects with our marks on them. Pure.
+//! Builds the objects to create: the payload's objects with the agent's marks. Pure.
 
 use std::time::Duration;
 
@@ -10,28 +10,25 @@ use thiserror::Error;
 
 use switchyard_ledger::Payload;
 
-/// What is stamped on an object.
+/// The marks of an object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp<'a> {
-    /// Whose it is.
     pub(super) hub_id: &'a str,
-    /// Value of `kueue.x-k8s.io/multikueue-origin` where the payload has none.
+    /// The value of `kueue.x-k8s.io/multikueue-origin` if the payload has none.
     pub(super) origin: &'a str,
-    /// The hub's workload.
     pub(super) workload_uid: &'a str,
-    /// Its attempt.
     pub(super) attempt: u64,
-    /// Where it must lie: the assignment's namespace.
+    /// The assignment's namespace, which the payload must match.
     pub(super) namespace: &'a str,
     /// The Workload's name.
     pub(super) name: &'a str,
-    /// For a Workload: for how long after the lease lapsed its job may run on.
+    /// For a Workload: its fence.
     pub(super) fence_after: Option<Duration>,
     /// For a Workload: whether it has the hub's preemption gate.
     pub(super) gated: bool,
 }
 
-/// As it is recorded on a Workload.
+/// The fence as a Workload records it.
 pub(super) fn fence_text(after: Duration) -> String {
     format!("{}ms", after.as_millis())
 }
@@ -39,37 +36,24 @@ pub(super) fn fence_text(after: Duration) -> String {
 /// Why a payload cannot be created.
 #[derive(Debug, Error)]
 pub(super) enum BadPayload {
-    /// Not JSON.
     #[error("the payload is not JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// Not the kind of object it should be.
     #[error("the payload holds {0}, which this agent does not create")]
     Kind(String),
-    /// A list of nothing.
     #[error("the payload is a List without items")]
     Empty,
-    /// Several objects that are no group, or one of a group.
     #[error("the payload's objects are not one job: a List has to hold pods of one group")]
     Group,
-    /// A kind of job that this cluster's configuration does not manage.
     #[error(
         "jobs of this kind are not managed on this cluster; add {0} to integrations.frameworks of its configuration"
     )]
     Disabled(&'static str),
-    /// An object somewhere else than the assignment says.
     #[error("the payload's metadata.{field} is {got:?}; the assignment says {expected:?}")]
-    Elsewhere {
-        /// `namespace` or `name`.
-        field: &'static str,
-        /// The payload's.
-        got: String,
-        /// The assignment's.
-        expected: String,
-    },
+    Elsewhere { field: &'static str, got: String, expected: String },
 }
 
-/// The Workload to create, with the name of the job that goes with it. Of the payload's metadata only labels and
-/// annotations are kept.
+/// The Workload to create, with the name of its job. It keeps only the labels and annotations of the
+/// payload's metadata.
 ///
 /// # Errors
 ///
@@ -90,7 +74,7 @@ pub(super) fn workload_to_create(payload: &Payload, stamp: Stamp<'_>) -> Result<
     if payload.job.is_empty() {
         set(&mut object, "annotations", names::FOLLOWS, "true");
     }
-    // A job that cannot be read is refused when it is to be created. A group has the name of its Workload.
+    // An unreadable job is refused when it is to be created. A group has its Workload's name.
     if let Some((kind, name)) = named(&payload.job) {
         set(&mut object, "annotations", names::JOB_OWNER_GVK, &owner_gvk(kind.id()));
         set(
@@ -110,13 +94,14 @@ pub(super) fn workload_to_create(payload: &Payload, stamp: Stamp<'_>) -> Result<
         }
     }
     if let Some(labels) = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
-        // The job's uid on the hub means nothing here.
+        // The job's uid on the hub has no meaning here.
         labels.remove(names::JOB_UID);
     }
     Ok(object)
 }
 
-/// The objects of a job to create, suspended and kept by our finalizer, and their kind: one, or all of a group.
+/// The objects of a job to create, suspended and with the agent's finalizer, and their kind.
+/// Several objects form a group.
 ///
 /// # Errors
 ///
@@ -153,7 +138,7 @@ fn one_to_create(
     restamp(&mut object, stamp, name);
     job_kind.suspend(&mut object);
     if let Some(serving) = job_kind.serving() {
-        // Its pods are watched for what they say of it.
+        // The agent watches its pods for their statuses.
         let attempt = stamp.attempt.to_string();
         let annotations = [(names::WORKLOAD_UID, stamp.workload_uid), (names::ATTEMPT, &attempt)];
         let marks = Marks { labels: &[(names::HUB_ID, stamp.hub_id)], annotations: &annotations };
@@ -166,7 +151,6 @@ fn one_to_create(
     Ok((object, job_kind))
 }
 
-/// The kind of a payload's job, if it is a known one.
 pub(super) fn job_kind(payload: &[u8]) -> Option<&'static dyn JobKind> {
     named(payload).map(|(kind, _)| kind)
 }
@@ -180,7 +164,7 @@ fn named(payload: &[u8]) -> Option<(&'static dyn JobKind, Option<String>)> {
     }
 }
 
-/// What a payload's job is called, without reading the rest of it.
+/// The type and name of a payload's job; the rest is not parsed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Named {
@@ -213,7 +197,7 @@ fn require(object: &Value, field: &'static str, expected: &str) -> Result<(), Ba
     Err(BadPayload::Elsewhere { field, got, expected: expected.to_owned() })
 }
 
-/// Makes the metadata anew: name, namespace, the payload's labels and annotations, our marks.
+/// Rebuilds the metadata from name, namespace, the payload's labels and annotations, and the marks.
 fn restamp(object: &mut Value, stamp: Stamp<'_>, name: String) {
     let take =
         |key: &str| object.pointer(&format!("/metadata/{key}")).cloned().filter(Value::is_object);
@@ -230,7 +214,7 @@ fn restamp(object: &mut Value, stamp: Stamp<'_>, name: String) {
         fields.insert("metadata".to_owned(), metadata.into());
     }
     set(object, "labels", names::HUB_ID, stamp.hub_id);
-    // The hub's own word goes before ours.
+    // The hub's value takes precedence.
     if text(object, &format!("/metadata/labels/{}", names::MULTIKUEUE_ORIGIN.replace('/', "~1")))
         .is_empty()
     {
@@ -240,7 +224,7 @@ fn restamp(object: &mut Value, stamp: Stamp<'_>, name: String) {
     set(object, "annotations", names::ATTEMPT, &stamp.attempt.to_string());
 }
 
-/// By these an agent knows what it has made.
+/// The marks by which an agent recognizes its objects.
 const MARKS: [&str; 7] = [
     names::HUB_ID,
     names::WORKLOAD_UID,
@@ -251,8 +235,8 @@ const MARKS: [&str; 7] = [
     super::SUSPENDED,
 ];
 
-/// Takes our marks off wherever a user may have written them: on the object, and in the templates of its pods, from which a
-/// controller would copy them.
+/// Removes marks that a user wrote, from the object and from its pod templates, which controllers
+/// copy to pods.
 fn without_marks(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -294,9 +278,9 @@ mod tests {
         gated: false,
     };
 
-    /// The controllers of the cluster copy templates to pods, and pods are watched for marks.
+    /// Controllers copy templates to pods, and the agent watches pods for marks.
     #[test]
-    fn marks_that_a_user_wrote_into_templates_are_taken_off() {
+    fn forged_marks_in_templates_are_removed() {
         let forged = json!({
             "labels": {"switchyard.dev/hub-id": "hub", "team": "x"},
             "annotations": {
@@ -330,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_keeps_spec_labels_and_annotations_and_loses_the_rest() {
+    fn created_workload_keeps_only_spec_and_texts() {
         let payload = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
             "metadata": {
@@ -369,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_that_comes_without_a_job_follows_another() {
+    fn workload_without_job_is_marked_as_follower() {
         let marks = json!({"kueue.x-k8s.io/job-owner-name": "llm", "kueue.x-k8s.io/component-workload-index": "1"});
         let workload = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
@@ -389,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_made_suspended_held_and_bound_to_its_workload() {
+    fn created_job_is_suspended_with_finalizer_and_link() {
         let payload = json!({
             "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", "namespace": "ns"},
             "spec": {"suspend": false},
@@ -408,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pods_of_what_serves_say_whose_they_are() {
+    fn serving_pods_carry_marks() {
         let set = json!({
             "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db", "namespace": "ns"},
             "spec": {"template": {"spec": {"containers": []}}},
@@ -426,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_made_of_all_its_pods_and_named_as_its_workload() {
+    fn group_is_created_with_all_pods() {
         let pod = |name: &str, group: &str| {
             let labels = json!({"kueue.x-k8s.io/pod-group-name": group});
             let metadata = json!({"name": name, "namespace": "ns", "labels": labels});
@@ -460,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_is_not_what_the_assignment_says_is_refused() {
+    fn payload_not_matching_assignment_is_refused() {
         let workload = |kind: &str, namespace: &str, name: &str| {
             let metadata = json!({"name": name, "namespace": namespace});
             json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata})

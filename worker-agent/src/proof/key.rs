@@ -1,35 +1,35 @@
-//! Keys: one of the hub, from which each cluster's is derived.
+//! The keys of proofs: a hub's root key, and one key per cluster derived from it.
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-/// Bytes of a key.
+/// The length of a key in bytes.
 const BYTES: usize = 32;
 /// The context of the derivation of a cluster's key.
 const CONTEXT: &[u8] = b"switchyard.dev/copy-key/1/";
 
-/// The hub's. It never leaves the hub.
+/// The root key of a hub. It never leaves the hub.
 #[derive(Clone)]
 pub struct RootKey([u8; BYTES]);
 
 impl RootKey {
-    /// A new one.
+    /// Generates a key.
     pub fn generate() -> Self {
         Self(rand::random())
     }
 
-    /// Reads what [`Self::text`] has written.
+    /// Parses the output of [`Self::text`].
     pub fn parse(text: &[u8]) -> Option<Self> {
         decode(text).map(Self)
     }
 
-    /// In base64.
+    /// The key in base64.
     pub fn text(&self) -> String {
         BASE64_STANDARD.encode(self.0)
     }
 
-    /// The key of the cluster with this uid. It is the same whatever leads to the cluster, and whatever it is called.
+    /// The key of the cluster with this uid, whatever the cluster's name or address.
     pub fn of_cluster(&self, uid: &str) -> CopyKey {
         let root = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
         let mut bytes = [0; BYTES];
@@ -38,27 +38,26 @@ impl RootKey {
     }
 }
 
-/// A cluster's: by it the copies there are known.
+/// The key of a cluster, which proves its copies.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CopyKey([u8; BYTES]);
 
 impl CopyKey {
-    /// From the hub's message; none if it holds none.
+    /// Parses the hub's message.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
 
-    /// For the message.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.0.to_vec()
     }
 
-    /// Reads what [`Self::text`] has written.
+    /// Parses the output of [`Self::text`].
     pub fn parse(text: &[u8]) -> Option<Self> {
         decode(text).map(Self)
     }
 
-    /// In base64.
+    /// The key in base64.
     pub fn text(&self) -> String {
         BASE64_STANDARD.encode(self.0)
     }
@@ -72,7 +71,7 @@ fn decode(text: &[u8]) -> Option<[u8; BYTES]> {
     BASE64_STANDARD.decode(text.trim_ascii()).ok()?.try_into().ok()
 }
 
-// Keys must not reach a log by accident.
+// Keeps keys out of logs.
 impl std::fmt::Debug for RootKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("RootKey")

@@ -1,11 +1,9 @@
-//! Proofs: what tells a hub's copy from an object of others that carries the same marks.
+//! Proofs: they tell a hub's copy from a foreign object with the same marks.
 //!
-//! A proof is an HMAC-SHA-256 over hub id, workload uid, attempt, kind, namespace and name. Its key is the cluster's, and comes from
-//! the hub. `docs/adr/0001-proof-of-copies.md` says why.
+//! A proof is an HMAC-SHA-256 over hub id, workload uid, attempt, kind, namespace and name, with
+//! the cluster's key, which the hub issues. `docs/adr/0001-proof-of-copies.md` has the reasons.
 
-mod copies;
 mod key;
-mod settle;
 
 use std::sync::Arc;
 
@@ -17,32 +15,27 @@ use switchyard_api::names;
 use switchyard_jobs::meta::annotation;
 use switchyard_proto::{is_attempt, is_uid};
 
-pub use self::copies::{Copies, Unproved};
 pub use self::key::{CopyKey, RootKey};
-pub use self::settle::{Look, Marked, Operators, Pace, settle};
 
 /// The context of the digest. Another encoding needs another context.
 const CONTEXT: &[u8] = b"switchyard.dev/proof/1";
 
-/// The copy that a proof is about.
+/// The fields that a proof covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject<'a> {
-    /// The hub's id.
     pub hub_id: &'a str,
     /// The uid of the hub's Workload.
     pub workload_uid: &'a str,
-    /// The attempt.
     pub attempt: u64,
-    /// Group, version and kind, such as `batch/v1, Kind=Job`. The version does not count.
+    /// Group, version and kind, such as `batch/v1, Kind=Job`. The proof ignores the version.
     pub gvk: &'a str,
-    /// The object's namespace.
     pub namespace: &'a str,
-    /// The object's name, or that of its chain.
+    /// The object's name, or the name of its chain.
     pub name: &'a str,
 }
 
 impl Subject<'_> {
-    /// Each field stands behind its length, so no two subjects have one encoding.
+    /// Each field follows its length, so that no two subjects have the same encoding.
     fn encode(&self) -> Vec<u8> {
         let (version, kind) = self.gvk.split_once(", Kind=").unwrap_or(("", self.gvk));
         let group = version.rsplit_once('/').map_or("", |(group, _)| group);
@@ -57,7 +50,7 @@ impl Subject<'_> {
     }
 }
 
-/// The key of a cluster, and whether it is in force.
+/// The key of a cluster, and whether it is enforced.
 #[derive(Clone, Debug)]
 pub struct Keys {
     key: Option<Arc<hmac::Key>>,
@@ -65,12 +58,13 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// No key: nothing is signed, and marks alone make a copy.
+    /// No key: the agent signs nothing, and marks suffice for a copy.
     pub fn none() -> Self {
         Self { key: None, enforced: false }
     }
 
-    /// `enforced`: only a proof makes a copy. Otherwise marks alone make one, and what is made is signed.
+    /// With `enforced`, only a proof makes a copy. Without it, marks suffice, and new copies are
+    /// signed.
     pub fn new(key: &CopyKey, enforced: bool) -> Self {
         Self { key: Some(Arc::new(key.hmac())), enforced }
     }
@@ -80,18 +74,18 @@ impl Keys {
         self.enforced
     }
 
-    /// Whether there is none.
+    /// Whether there is no key.
     pub fn is_none(&self) -> bool {
         self.key.is_none()
     }
 
-    /// The proof of a copy.
+    /// The proof of a copy; none without a key.
     pub fn proof(&self, subject: &Subject<'_>) -> Option<String> {
         let key = self.key.as_ref()?;
         Some(BASE64_STANDARD.encode(hmac::sign(key, &subject.encode())))
     }
 
-    /// Whether it is the proof of that copy. Takes the same time wherever two digests differ.
+    /// Whether this is the copy's proof. The comparison takes constant time.
     pub fn accept(&self, subject: &Subject<'_>, proof: &str) -> bool {
         let (Some(key), Ok(digest)) = (&self.key, BASE64_STANDARD.decode(proof)) else {
             return false;
@@ -100,16 +94,14 @@ impl Keys {
     }
 }
 
-/// The workload and attempt that an object names as its own.
+/// The workload and attempt in an object's marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
-    /// The uid of the hub's Workload.
     pub(crate) workload_uid: String,
-    /// The attempt.
     pub(crate) attempt: u64,
 }
 
-/// Knows the copies of one hub.
+/// Recognizes and signs the copies of one hub.
 #[derive(Clone, Debug)]
 pub struct Seal {
     hub_id: Arc<str>,
@@ -117,17 +109,15 @@ pub struct Seal {
 }
 
 impl Seal {
-    /// Of this hub, with the keys of one cluster.
     pub fn new(hub_id: &str, keys: Keys) -> Self {
         Self { hub_id: hub_id.into(), keys }
     }
 
-    /// The hub's id.
     pub fn hub_id(&self) -> &str {
         &self.hub_id
     }
 
-    /// The proof of an object of this kind and place; none without a key. It holds a digest for each of its names.
+    /// The proof of an object, with a digest for each of its names; none without a key.
     pub fn proof(
         &self,
         workload_uid: &str,
@@ -142,13 +132,13 @@ impl Seal {
         digests.collect::<Option<Vec<String>>>().map(|digests| digests.join(BETWEEN))
     }
 
-    /// The marks of a copy; none if the object is none.
+    /// The marks of a copy; none if the object is not a copy.
     pub(crate) fn read(&self, object: &Value, gvk: &str) -> Option<Claim> {
         let claim = self.claimed(object)?;
         (!self.keys.is_enforced() || self.is_proved(object, gvk, &claim)).then_some(claim)
     }
 
-    /// The marks that an object carries, proved or not. Values that no hub gives out are none.
+    /// An object's marks, proved or not. Values that no hub assigns are ignored.
     pub(crate) fn claimed(&self, object: &Value) -> Option<Claim> {
         if object.pointer("/metadata/labels")?.get(names::HUB_ID)?.as_str() != Some(&self.hub_id) {
             return None;
@@ -162,12 +152,12 @@ impl Seal {
         Some(Claim { workload_uid, attempt })
     }
 
-    /// Whether an object has marks, and no proof of them.
+    /// Whether an object has marks but no valid proof.
     pub(crate) fn is_unproved(&self, object: &Value, gvk: &str) -> bool {
         self.claimed(object).is_some_and(|claim| !self.is_proved(object, gvk, &claim))
     }
 
-    /// Writes the proof of an object with marks.
+    /// Adds the proof to an object with marks.
     pub fn sign(&self, object: &mut Value, gvk: &str) {
         let Some(proof) = self.proof_of(object, gvk) else { return };
         if let Some(annotations) =
@@ -177,7 +167,7 @@ impl Seal {
         }
     }
 
-    /// The proof of an object with marks; none without a key.
+    /// The proof for an object with marks; none without a key.
     pub(crate) fn proof_of(&self, object: &Value, gvk: &str) -> Option<String> {
         let Claim { workload_uid, attempt } = self.claimed(object)?;
         let names: Vec<&str> = names_of(object, gvk).collect();
@@ -204,26 +194,26 @@ impl Seal {
     }
 }
 
-/// Between the digests of a proof.
+/// Separates the digests of a proof.
 const BETWEEN: &str = ",";
-/// An object has no more names.
+/// The most names of an object.
 const NAMES: usize = 2;
 
-/// The names that an object is known by: its own, and that of its chain. Either may become the other one's.
+/// The names of an object: its own, and the name of its chain. Either can become the other's.
 fn names_of<'a>(object: &'a Value, gvk: &str) -> impl Iterator<Item = &'a str> {
     let own = text(object, "/metadata/name");
     std::iter::once(own).chain(chain(object, gvk).filter(move |chain| *chain != own))
 }
 
-/// The name that the Workloads of one elastic job have in common. The worker's controller makes all but the first, with the marks of
-/// the one before.
+/// The name that the Workloads of an elastic job share. The worker's controller creates all but the
+/// first, with the marks of the previous one.
 fn chain<'a>(object: &'a Value, gvk: &str) -> Option<&'a str> {
     let name =
         annotation(object, names::WORKLOAD_SLICE_NAME).filter(|_| gvk.ends_with(", Kind=Workload"));
     name.filter(|name| !name.is_empty())
 }
 
-fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+pub(crate) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
     object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 

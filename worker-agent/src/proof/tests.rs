@@ -9,12 +9,12 @@ pub(crate) fn key() -> CopyKey {
     CopyKey::from_bytes(&[7; 32]).unwrap()
 }
 
-/// That of hub `hub`, with a key of its own that is in force.
+/// The seal of hub `hub`, with an enforced key.
 pub(crate) fn seal() -> Seal {
     Seal::new("hub", Keys::new(&key(), true))
 }
 
-/// A copy as [`seal`] signs it, if its marks are any.
+/// The object as [`seal`] signs it, if it has marks.
 pub(crate) fn signed(mut object: Value, gvk: &str) -> Value {
     seal().sign(&mut object, gvk);
     object
@@ -74,9 +74,9 @@ fn copy_is_known_by_its_proof_alone() {
     assert_eq!(seal().read(&copy(), JOB), None, "without a proof");
 }
 
-/// As before there were proofs: what runs goes on, and fences hold.
+/// As before proofs existed: jobs keep running, and fences work.
 #[test]
-fn marks_alone_make_a_copy_until_the_key_is_in_force() {
+fn marks_suffice_until_key_is_enforced() {
     const JOB: &str = "batch/v1, Kind=Job";
     for (case, keys, signs) in
         [("no key", Keys::none(), false), ("not in force", Keys::new(&key(), false), true)]
@@ -96,7 +96,7 @@ fn marks_alone_make_a_copy_until_the_key_is_in_force() {
 }
 
 #[test]
-fn workloads_of_a_chain_share_the_proof_of_the_first() {
+fn chained_workloads_share_first_proof() {
     let chain = "kueue.x-k8s.io/workload-slice-name";
     let mut first = copy();
     first["metadata"]["annotations"][chain] = json!("oldest");
@@ -139,9 +139,9 @@ fn proved(of: &(String, [String; 4], u64)) -> Subject<'_> {
 }
 
 proptest! {
-    /// Of fields that are alike and may be empty: where one ends and the next begins counts.
+    /// With fields that are alike or empty, their boundaries matter.
     #[test]
-    fn another_subject_has_another_proof(
+    fn proof_depends_on_subject(
         texts in prop::array::uniform6("[a-c]{0,3}"), attempt in 0_u64..4,
         other in prop::array::uniform6("[a-c]{0,3}"), other_attempt in 0_u64..4,
     ) {
@@ -153,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn a_change_of_any_field_breaks_the_proof(
+    fn change_of_any_field_breaks_proof(
         texts in prop::array::uniform6("[a-z0-9.-]{1,40}"), attempt: u64, field in 0_usize..7, change in "[a-z]{1,4}",
     ) {
         let keys = Keys::new(&key(), true);

@@ -1,19 +1,21 @@
-//! Sessions, enrolment and renewal over loopback TLS against a hub whose part the test plays.
+//! Sessions, enrolment and renewal over loopback TLS. The test plays the hub.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use switchyard_ledger::AllowedNamespaces;
 use switchyard_proto::v1::{self, agent_message, hub_message};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{Dialler, SessionState};
-use crate::core::{CapacitySource, Settings, run_core};
+use crate::capacity::CapacitySource;
+use crate::core::run_core;
 use crate::enrol::{self, EnrolError, Join};
 use crate::identity::{Identity, Store};
+use crate::settings::Settings;
 use crate::testing::{FakeHub, api, soon};
-use switchyard_ledger::AllowedNamespaces;
 
 /// An agent without a controller: core, dialler and renewal.
 struct Agent {
@@ -91,22 +93,24 @@ fn pong(ping: v1::Ping) -> hub_message::Kind {
 }
 
 #[tokio::test]
-async fn a_session_begins_with_hello_and_the_inventory_and_pings_go_both_ways() {
+async fn session_opens_with_hello_and_inventory_then_pings() {
     let mut hub = FakeHub::start().await;
     let mut agent = Agent::start(&hub, hub.pki.identity("east", -10, 3600));
     let mut session = hub.session().await;
-    let Some(agent_message::Kind::Hello(hello)) = session.hear().await else { panic!("not Hello") };
+    let Some(agent_message::Kind::Hello(hello)) = session.receive().await else {
+        panic!("not Hello")
+    };
     assert_eq!(
         (hello.boot_id.as_str(), hello.min_version, hello.kinds.as_slice()),
         ("boot", 1, &["batch/v1, Kind=Job".to_owned()][..])
     );
     session.welcome(1, lease(900)).await;
-    session.say(hub_message::Kind::Ping(v1::Ping { nonce: 42, unable: false })).await;
+    session.send(hub_message::Kind::Ping(v1::Ping { nonce: 42, unable: false })).await;
     let (mut pinged, mut ponged, mut inventory) = (false, false, false);
     while !(pinged && ponged && inventory) {
-        match session.hear().await.unwrap() {
+        match session.receive().await.unwrap() {
             agent_message::Kind::Ping(ping) => {
-                session.say(pong(ping)).await;
+                session.send(pong(ping)).await;
                 pinged = true;
             }
             agent_message::Kind::Pong(pong) => ponged = pong.nonce == 42,
@@ -122,7 +126,7 @@ async fn a_session_begins_with_hello_and_the_inventory_and_pings_go_both_ways() 
 }
 
 #[tokio::test]
-async fn a_hub_that_does_not_answer_pings_is_dialled_again() {
+async fn silent_hub_is_redialled() {
     let mut hub = FakeHub::start().await;
     let _agent = Agent::start(&hub, hub.pki.identity("east", -10, 3600));
     let mut first = hub.session().await;
@@ -131,12 +135,12 @@ async fn a_hub_that_does_not_answer_pings_is_dialled_again() {
     let mut second = hub.session().await;
     second.welcome(1, lease(400)).await;
     assert!(
-        matches!(second.hear().await, Some(agent_message::Kind::Hello(hello)) if hello.last_hub_id == "hub-1")
+        matches!(second.receive().await, Some(agent_message::Kind::Hello(hello)) if hello.last_hub_id == "hub-1")
     );
 }
 
 #[tokio::test]
-async fn a_hub_of_another_protocol_version_is_left_with_a_clear_word() {
+async fn hub_of_other_version_is_left_with_reason() {
     let mut hub = FakeHub::start().await;
     let mut agent = Agent::start(&hub, hub.pki.identity("east", -10, 3600));
     let mut session = hub.session().await;
@@ -152,7 +156,7 @@ async fn a_hub_of_another_protocol_version_is_left_with_a_clear_word() {
 }
 
 #[tokio::test]
-async fn a_superseded_session_ends_and_the_hub_is_dialled_again_after_the_time_it_asks_for() {
+async fn superseded_session_redials_after_requested_delay() {
     let mut hub = FakeHub::start().await;
     let mut agent = Agent::start(&hub, hub.pki.identity("east", -10, 3600));
     let mut session = hub.session().await;
@@ -160,7 +164,7 @@ async fn a_superseded_session_ends_and_the_hub_is_dialled_again_after_the_time_i
     agent.until("the session", SessionState::is_up).await;
     let retry_after = Some(prost_types::Duration { seconds: 0, nanos: 1_000_000 });
     let goodbye = v1::Goodbye { reason: "superseded".to_owned(), retry_after };
-    session.say(hub_message::Kind::Goodbye(goodbye)).await;
+    session.send(hub_message::Kind::Goodbye(goodbye)).await;
     session.closed().await;
     agent
         .until(
@@ -174,7 +178,7 @@ async fn a_superseded_session_ends_and_the_hub_is_dialled_again_after_the_time_i
 }
 
 #[tokio::test]
-async fn a_hub_that_is_not_ours_is_not_obeyed() {
+async fn other_hub_is_not_obeyed() {
     let mut hub = FakeHub::start().await;
     let _agent = Agent::start(&hub, hub.pki.identity("east", -10, 3600));
     let mut session = hub.session().await;
@@ -185,12 +189,12 @@ async fn a_hub_that_is_not_ours_is_not_obeyed() {
         lease: None,
         snapshot: true,
     };
-    session.say(hub_message::Kind::Welcome(welcome)).await;
+    session.send(hub_message::Kind::Welcome(welcome)).await;
     session.closed().await;
 }
 
 #[tokio::test]
-async fn the_certificate_is_renewed_while_the_session_goes_on_and_the_next_dial_uses_it() {
+async fn certificate_renewal_keeps_session_and_serves_next_dial() {
     let mut hub = FakeHub::start().await;
     // Nine tenths of its life are over.
     let mut agent = Agent::start(&hub, hub.pki.identity("east", -900, 100));
@@ -205,11 +209,11 @@ async fn the_certificate_is_renewed_while_the_session_goes_on_and_the_next_dial_
     };
     soon("the renewal", renewed).await;
     assert_eq!(hub.issued(), (0, 1));
-    session.say(hub_message::Kind::Ping(v1::Ping { nonce: 7, unable: false })).await;
+    session.send(hub_message::Kind::Ping(v1::Ping { nonce: 7, unable: false })).await;
     loop {
-        match session.hear().await.expect("the same session") {
+        match session.receive().await.expect("the same session") {
             agent_message::Kind::Pong(pong) => break assert_eq!(pong.nonce, 7),
-            agent_message::Kind::Ping(ping) => session.say(pong(ping)).await,
+            agent_message::Kind::Ping(ping) => session.send(pong(ping)).await,
             _ => {}
         }
     }
@@ -219,7 +223,7 @@ async fn the_certificate_is_renewed_while_the_session_goes_on_and_the_next_dial_
 }
 
 #[tokio::test]
-async fn a_cluster_enrols_once_and_a_restart_uses_what_is_stored() {
+async fn restart_uses_stored_identity_without_enrolment() {
     let hub = FakeHub::start().await;
     let store = Store::new(api(), "switchyard-system");
     hub.accept_token("east.1.secret");
@@ -237,7 +241,7 @@ async fn a_cluster_enrols_once_and_a_restart_uses_what_is_stored() {
 }
 
 #[tokio::test]
-async fn a_new_token_is_tried_once_beside_a_good_identity() {
+async fn new_token_is_tried_once_beside_valid_identity() {
     let hub = FakeHub::start().await;
     let store = Store::new(api(), "switchyard-system");
     let join = |token: &str| Join::new(token, hub.pin().parse().unwrap());
@@ -248,12 +252,12 @@ async fn a_new_token_is_tried_once_beside_a_good_identity() {
     };
     hub.accept_token("east.1.first");
     let first = obtain(&join("east.1.first")).await;
-    // The MultiKueueCluster was made anew: the hub has issued another token for it.
+    // The MultiKueueCluster was recreated, and the hub issued another token for it.
     hub.accept_token("east.2.second");
     let second = obtain(&join("east.2.second")).await;
     assert_ne!(first.0, second.0);
     assert_eq!(hub.issued(), (2, 0));
-    // One that the hub refuses leaves the identity as it is, and is not offered again.
+    // A refused token leaves the identity unchanged, and is not tried again.
     let refused = join("east.3.used");
     let third = obtain(&refused).await;
     assert_eq!((&third.0, third.1.as_ref()), (&second.0, Some(&refused.digest())));
@@ -263,7 +267,7 @@ async fn a_new_token_is_tried_once_beside_a_good_identity() {
 }
 
 #[tokio::test]
-async fn a_hub_with_another_ca_than_the_pinned_one_never_sees_the_token() {
+async fn token_is_not_sent_to_hub_with_unpinned_ca() {
     let hub = FakeHub::start().await;
     hub.accept_token("east.1.secret");
     let join = Join::new("east.1.secret", FakeHub::start().await.pin().parse().unwrap());
@@ -277,7 +281,7 @@ async fn a_hub_with_another_ca_than_the_pinned_one_never_sees_the_token() {
 }
 
 #[tokio::test]
-async fn a_refused_token_says_what_to_do_next() {
+async fn refused_token_names_next_step() {
     let hub = FakeHub::start().await;
     let join = Join::new("east.1.used", hub.pin().parse().unwrap());
     let store = Store::new(api(), "switchyard-system");
@@ -289,7 +293,7 @@ async fn a_refused_token_says_what_to_do_next() {
 }
 
 #[tokio::test]
-async fn a_token_that_the_hub_does_not_know_yet_is_tried_again() {
+async fn token_unknown_to_hub_is_retried() {
     let hub = FakeHub::start().await;
     let join = Join::new("east.1.secret", hub.pin().parse().unwrap());
     let store = Store::new(api(), "switchyard-system");
@@ -305,7 +309,7 @@ async fn a_token_that_the_hub_does_not_know_yet_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_another_ca_opens_no_session() {
+async fn certificate_of_other_ca_opens_no_session() {
     let hub = FakeHub::start().await;
     let other = crate::identity::tests::Pki::new();
     let mut foreign = other.identity("east", -10, 3600);

@@ -1,4 +1,4 @@
-//! An API server that has no objects but Secrets, and whose watches say nothing.
+//! An API server with Secrets only, whose watches report nothing.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 type Secrets = Arc<Mutex<BTreeMap<String, Value>>>;
 
-/// A client of it.
 pub(crate) fn api() -> kube::Client {
     let secrets = Secrets::default();
     let service = tower::service_fn(move |request: Request<Body>| answer(secrets.clone(), request));

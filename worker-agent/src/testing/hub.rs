@@ -1,4 +1,4 @@
-//! A hub on a loopback address, with TLS and nothing behind it: tests play its part.
+//! A hub on a loopback address with TLS. The test plays the rest.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -25,12 +25,12 @@ use tonic::transport::server::Connected;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::soon;
+use crate::hub_address::HubAddress;
 use crate::identity::tests::Pki;
 use crate::proof::CopyKey;
 use crate::route::Route;
-use crate::tls::HubAddress;
 
-/// One session, from the hub's end.
+/// The hub's end of one session.
 pub(crate) struct FakeSession {
     /// The caller's certificate.
     pub(crate) peer: CertificateDer<'static>,
@@ -39,12 +39,12 @@ pub(crate) struct FakeSession {
 }
 
 impl FakeSession {
-    pub(crate) async fn say(&self, kind: hub_message::Kind) {
+    pub(crate) async fn send(&self, kind: hub_message::Kind) {
         let message = HubMessage { session_id: 1, epoch: 1, kind: Some(kind) };
         soon("room", self.to_agent.send(Ok(message))).await.unwrap();
     }
 
-    /// Takes the place of a hub of this protocol version.
+    /// Answers as a hub of this protocol version.
     pub(crate) async fn welcome(&self, version: u32, lease: Option<v1::Lease>) {
         let welcome = v1::Welcome {
             version,
@@ -53,32 +53,32 @@ impl FakeSession {
             lease,
             snapshot: true,
         };
-        self.say(hub_message::Kind::Welcome(welcome)).await;
+        self.send(hub_message::Kind::Welcome(welcome)).await;
     }
 
-    /// The next message; none when the agent has closed the session.
-    pub(crate) async fn hear(&mut self) -> Option<agent_message::Kind> {
+    /// The next message; none once the agent has closed the session.
+    pub(crate) async fn receive(&mut self) -> Option<agent_message::Kind> {
         let message = soon("a message of the agent", self.from_agent.message()).await;
         message.ok().flatten().and_then(|message| message.kind)
     }
 
-    /// Waits for the agent's end of the session to close.
+    /// Waits until the agent closes its end of the session.
     pub(crate) async fn closed(&mut self) {
-        while self.hear().await.is_some() {}
+        while self.receive().await.is_some() {}
     }
 }
 
-/// What the hub does.
+/// The hub's behaviour.
 #[derive(Default)]
 struct Script {
-    /// Tokens that it takes.
+    /// The tokens that the hub accepts.
     tokens: Vec<String>,
-    /// How often it was asked for a certificate, and how often for another.
+    /// The numbers of enrolments and renewals.
     enrolled: usize,
     renewed: usize,
-    /// The key of copies that it gives, and whether operators trust what is there.
+    /// The key of copies that the hub issues, and whether its operators trust marked objects.
     key: Option<(CopyKey, bool)>,
-    /// Requests for the key of copies.
+    /// The obstacles in requests for the key of copies.
     obstacles: Vec<String>,
 }
 
@@ -119,7 +119,7 @@ impl FakeHub {
         Self { address, pki, script, sessions: receiver, _tasks: tasks }
     }
 
-    /// What `--hub-ca-sha256` takes.
+    /// The value for `--hub-ca-sha256`.
     pub(crate) fn pin(&self) -> String {
         use sha2::Digest as _;
         sha2::Sha256::digest(&self.pki.ca).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -142,7 +142,7 @@ impl FakeHub {
         self.script.lock().unwrap().obstacles.clone()
     }
 
-    /// How often a token came, and how often a certificate was renewed.
+    /// The numbers of enrolments and renewals.
     pub(crate) fn issued(&self) -> (usize, usize) {
         let script = self.script.lock().unwrap();
         (script.enrolled, script.renewed)
@@ -185,7 +185,7 @@ async fn accept(
     }
 }
 
-/// A TLS stream whose certificate handlers can see.
+/// A TLS stream that gives handlers the client's certificate.
 struct Io(TlsStream<TcpStream>);
 
 #[derive(Clone)]

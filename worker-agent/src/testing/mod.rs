@@ -1,4 +1,4 @@
-//! The agent's two neighbours, small: a hub that says what a test tells it to, and an API server with little in it.
+//! Small stand-ins for the agent's two neighbours: a scripted hub and an API server.
 
 mod api;
 mod hub;
@@ -8,10 +8,10 @@ pub(crate) use hub::FakeHub;
 
 use std::time::Duration;
 
-/// No test waits longer for anything.
+/// The deadline of every wait of a test.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Waits for what must come.
+/// Waits for a result that must come.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(DEADLINE, future).await {
         Ok(value) => value,

@@ -1,7 +1,7 @@
-//! Reads what an examination goes by: a job's pods, and the cluster's warning events.
+//! Reads the inputs of an examination: a job's pods, and the cluster's warning events.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -10,6 +10,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Client, ResourceExt as _};
+use parking_lot::Mutex;
 use switchyard_api::names;
 use switchyard_jobs::pod_selector;
 use switchyard_platform::log_limit::LogLimit;
@@ -17,34 +18,34 @@ use switchyard_proto::trouble;
 use switchyard_proto::v1::JobTrouble;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::lock;
 use super::pods::{Finding, of_pod};
-use super::suspects::{Examined, Patient};
+use super::unready_jobs::{Examined, JobIdentity};
 use super::warnings::{Warning, Warnings};
 
-/// Pods in one answer.
+/// Pods per list request.
 const PAGE: u32 = 100;
-/// Answers that are read. Where a job cannot be told by a label, the pods of all jobs of the namespace are listed.
+/// The most list requests. If no label selects a job's pods, the pods of all jobs in the namespace
+/// are listed.
 const PAGES: usize = 5;
-/// Younger troubles may pass in a moment, and are not reported.
+/// Younger troubles may pass at once and are not reported.
 const STAYS: SignedDuration = SignedDuration::from_secs(2);
-/// Objects below the job whose owner is looked up.
+/// The most child objects whose owner is checked.
 const CHILDREN: usize = 4;
 
-/// Pages of events that are read at the start, to learn what happened before.
+/// The most pages of events read at the start, to learn of earlier ones.
 const EVENT_PAGES: usize = 20;
-/// Events in one page.
+/// Events per page.
 const EVENT_PAGE: u32 = 500;
-/// Pauses of the watch of events: before each, after an error, and where it is not allowed.
+/// Delays of the event watch: before each request, after an error, and when it is forbidden.
 const PAUSE: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_secs(5);
-/// All pages of events.
+/// The deadline of all pages of events.
 const READ: Duration = Duration::from_secs(120);
-/// A watch of events. The API server ends it after 290 s.
+/// The deadline of an event watch. The API server ends it after 290 s.
 const WATCH: Duration = Duration::from_secs(330);
 const NOT_ALLOWED: Duration = Duration::from_secs(600);
 
-/// Selects warnings: the API server sends no others.
+/// The field selector, so that the API server sends only warnings.
 const WARNINGS: &str = "type=Warning";
 
 /// Examines jobs, one at a time.
@@ -60,28 +61,28 @@ impl Examiner {
         Self { client, hub_id, warnings, log: LogLimit::default() }
     }
 
-    /// An examination failed.
-    pub(super) fn complain(&mut self, error: &kube::Error) {
+    /// Logs a failed examination, at a bounded rate.
+    pub(super) fn log_failure(&mut self, error: &kube::Error) {
         if let Some(left_out) = self.log.admit(Instant::now()) {
             tracing::warn!(%error, left_out, "a job could not be examined: the hub does not hear why it does not start");
         }
     }
 
-    pub(super) async fn examine(&self, patient: &Patient) -> Result<Examined, kube::Error> {
-        let mut pods = self.pods(patient, "Pending").await?;
+    pub(super) async fn examine(&self, job: &JobIdentity) -> Result<Examined, kube::Error> {
+        let mut pods = self.pods(job, "Pending").await?;
         if pods.iter().all(|pod| of_pod(pod).is_none()) {
-            pods.extend(self.pods(patient, "Running").await?);
+            pods.extend(self.pods(job, "Running").await?);
         }
         let made = pods
             .iter()
             .filter_map(|pod| pod.metadata.creation_timestamp.as_ref())
             .map(|at| at.0)
             .max();
-        let mut warnings = self.warnings_of(&patient.target.namespace, &patient.target.uid);
-        for uid in self.children(patient).await? {
-            warnings.extend(self.warnings_of(&patient.target.namespace, &uid));
+        let mut warnings = self.warnings_of(&job.target.namespace, &job.target.uid);
+        for uid in self.children(job).await? {
+            warnings.extend(self.warnings_of(&job.target.namespace, &uid));
         }
-        // A pod was created since the warning, so that creation works again.
+        // A pod created after the warning shows that creation works again.
         warnings.retain(|warning| warning.last.max(warning.finding.since) >= made);
         let mut found: Vec<Finding> = warnings.into_iter().map(|warning| warning.finding).collect();
         found.extend(pods.iter().filter_map(of_pod));
@@ -90,10 +91,10 @@ impl Examiner {
     }
 
     fn warnings_of(&self, namespace: &str, uid: &str) -> Vec<Warning> {
-        lock(&self.warnings).of(namespace, uid)
+        self.warnings.lock().of(namespace, uid)
     }
 
-    /// Warnings of a pod, as far as its status does not say it better.
+    /// Warnings about a pod that add to its status.
     fn of_pods_events(&self, pod: &Pod) -> Vec<Finding> {
         let (namespace, uid) = (pod.namespace().unwrap_or_default(), pod.uid().unwrap_or_default());
         let own = [trouble::VOLUME, trouble::CONTAINER_CONFIG, trouble::OTHER];
@@ -106,26 +107,24 @@ impl Examiner {
         warnings.filter(|it| own.contains(&it.finding.reason)).map(named).collect()
     }
 
-    /// The job's pods of a phase.
-    async fn pods(&self, patient: &Patient, phase: &str) -> Result<Vec<Pod>, kube::Error> {
-        let kind = patient.kind;
-        // The pods of these have the marks of the agent themselves.
+    /// The job's pods in a phase.
+    async fn pods(&self, job: &JobIdentity, phase: &str) -> Result<Vec<Pod>, kube::Error> {
+        let kind = job.kind;
+        // The pods of these kinds carry the agent's marks themselves.
         let marked = matches!(kind, "Pod" | "StatefulSet" | "LeaderWorkerSet");
         let selector = if marked {
             format!("{}={}", names::HUB_ID, self.hub_id)
         } else {
-            pod_selector(kind, &patient.target.name, &patient.target.uid).labels
+            pod_selector(kind, &job.target.name, &job.target.uid).labels
         };
         let is_exact = !marked && pod_selector(kind, "", "").is_exact;
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &patient.target.namespace);
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &job.target.namespace);
         let fields = format!("status.phase={phase}");
         let mut params = ListParams::default().labels(&selector).fields(&fields).limit(PAGE);
         let mut found = Vec::new();
         for _ in 0..PAGES {
             let page = api.list(&params).await?;
-            found.extend(
-                page.items.into_iter().filter(|pod| is_exact || is_of(pod, patient, marked)),
-            );
+            found.extend(page.items.into_iter().filter(|pod| is_exact || is_of(pod, job, marked)));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) if found.is_empty() => params = params.continue_token(&token),
                 _ => break,
@@ -134,20 +133,19 @@ impl Examiner {
         Ok(found)
     }
 
-    /// Jobs that a job of another kind has made, as far as there are warnings of them, by uid.
-    async fn children(&self, patient: &Patient) -> Result<Vec<String>, kube::Error> {
-        if matches!(patient.kind, "Job" | "Pod") {
+    /// The uids of Jobs with warnings that a job of another kind created.
+    async fn children(&self, job: &JobIdentity) -> Result<Vec<String>, kube::Error> {
+        if matches!(job.kind, "Job" | "Pod") {
             return Ok(Vec::new());
         }
-        let prefix = format!("{}-", patient.target.name);
-        let mut named = lock(&self.warnings).named(&patient.target.namespace, "Job", &prefix);
+        let prefix = format!("{}-", job.target.name);
+        let mut named = self.warnings.lock().named(&job.target.namespace, "Job", &prefix);
         named.truncate(CHILDREN);
-        let api: Api<Job> = Api::namespaced(self.client.clone(), &patient.target.namespace);
+        let api: Api<Job> = Api::namespaced(self.client.clone(), &job.target.namespace);
         let mut children = Vec::new();
         for (uid, name) in named {
             let Some(child) = api.get_metadata_opt(&name).await? else { continue };
-            let owned =
-                child.owner_references().iter().any(|owner| owner.uid == patient.target.uid);
+            let owned = child.owner_references().iter().any(|owner| owner.uid == job.target.uid);
             if owned && child.metadata.uid.as_ref() == Some(&uid) {
                 children.push(uid);
             }
@@ -156,24 +154,24 @@ impl Examiner {
     }
 }
 
-/// Whether a pod is of the job.
-fn is_of(pod: &Pod, patient: &Patient, marked: bool) -> bool {
+/// Whether a pod belongs to the job.
+fn is_of(pod: &Pod, job: &JobIdentity, marked: bool) -> bool {
     let is = |key: &str, value: &str| pod.annotations().get(key).is_some_and(|it| it == value);
     if marked {
-        return is(names::WORKLOAD_UID, &patient.workload_uid)
-            && is(names::ATTEMPT, &patient.attempt.to_string());
+        return is(names::WORKLOAD_UID, &job.workload_uid)
+            && is(names::ATTEMPT, &job.attempt.to_string());
     }
-    let owned = pod.owner_references().iter().any(|owner| owner.uid == patient.target.uid);
-    owned || (!patient.workload.is_empty() && is(names::WORKLOAD, &patient.workload))
+    let owned = pod.owner_references().iter().any(|owner| owner.uid == job.target.uid);
+    owned || (!job.workload.is_empty() && is(names::WORKLOAD, &job.workload))
 }
 
-/// By reason: how many, since when, and the newest message.
+/// Summarizes by reason: count, first time, and the newest message.
 fn summary(found: Vec<Finding>, now: Timestamp) -> Examined {
     let (mut young, mut by_reason) =
         (false, BTreeMap::<&'static str, (Finding, Option<Timestamp>)>::new());
     for finding in found {
         let age = finding.since.map(|since| now.duration_since(since));
-        // One from the future is of another clock.
+        // A time in the future comes from another clock.
         if age.is_some_and(|age| !age.is_negative() && age < STAYS) {
             young = true;
             continue;
@@ -189,7 +187,7 @@ fn summary(found: Vec<Finding>, now: Timestamp) -> Examined {
         }
         known.since = known.since.into_iter().chain(since).min();
     }
-    // It says little beside what is known for certain.
+    // It adds little to a specific reason.
     if by_reason.len() > 1 {
         by_reason.remove(trouble::OTHER);
     }
@@ -205,7 +203,7 @@ fn summary(found: Vec<Finding>, now: Timestamp) -> Examined {
     Examined::Found { troubles, young }
 }
 
-/// Keeps the warnings up to date. Never ends.
+/// Follows warning events, for ever.
 pub(super) async fn follow_warnings(client: Client, warnings: Arc<Mutex<Warnings>>) {
     let api: Api<Event> = Api::all(client);
     let (mut version, mut pages, mut said) = (None::<String>, EVENT_PAGES, false);
@@ -217,12 +215,12 @@ pub(super) async fn follow_warnings(client: Client, warnings: Arc<Mutex<Warnings
             }
             Some(from) => timeout(WATCH, watch(&api, &warnings, from)).await,
         };
-        // A connection that died in silence.
+        // The connection died silently.
         let Ok(result) = result else {
             version = None;
             continue;
         };
-        // Events that the watch missed are not read again: a trouble that goes on repeats its event.
+        // Events that the watch missed are not read again: a persisting trouble repeats its event.
         pages = 1;
         match result {
             Ok(reached) => version = reached,
@@ -246,7 +244,7 @@ pub(super) async fn follow_warnings(client: Client, warnings: Arc<Mutex<Warnings
     }
 }
 
-/// Reads the first pages, and gives the version from which to watch.
+/// Reads the first pages. Returns the version from which to watch.
 async fn read_newest(
     api: &Api<Event>,
     warnings: &Mutex<Warnings>,
@@ -258,7 +256,7 @@ async fn read_newest(
         let page = api.list(&params).await?;
         version = page.metadata.resource_version.unwrap_or_default();
         {
-            let mut warnings = lock(warnings);
+            let mut warnings = warnings.lock();
             page.items.iter().for_each(|event| warnings.note(event));
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -269,7 +267,8 @@ async fn read_newest(
     Ok(version)
 }
 
-/// Watches until the API server ends it. Gives the version that was reached; none if that is too old by now.
+/// Watches until the API server ends it. Returns the version reached; none if that is too old by
+/// now.
 async fn watch(
     api: &Api<Event>,
     warnings: &Mutex<Warnings>,
@@ -282,12 +281,12 @@ async fn watch(
         match event {
             Ok(WatchEvent::Added(event) | WatchEvent::Modified(event)) => {
                 reached = event.resource_version().unwrap_or(reached);
-                lock(warnings).note(&event);
+                warnings.lock().note(&event);
             }
             Ok(WatchEvent::Deleted(event)) => reached = event.resource_version().unwrap_or(reached),
             Ok(WatchEvent::Bookmark(bookmark)) => reached = bookmark.metadata.resource_version,
             Ok(WatchEvent::Error(_)) => return Ok(None),
-            // One that cannot be read is left out.
+            // An unreadable event is skipped.
             Err(kube::Error::SerdeError(_)) => {}
             Err(error) => return Err(error),
         }
@@ -308,7 +307,7 @@ mod tests {
         }
     }
 
-    fn told(found: Vec<Finding>) -> (Vec<String>, bool) {
+    fn reported(found: Vec<Finding>) -> (Vec<String>, bool) {
         let Examined::Found { troubles, young } =
             summary(found, Timestamp::from_second(100).unwrap())
         else {
@@ -322,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_with_the_same_trouble_are_one_with_the_newest_message() {
+    fn pods_of_same_trouble_merge_with_newest_message() {
         let found = vec![
             finding(trouble::UNSCHEDULABLE, "pod a", 50),
             finding(trouble::UNSCHEDULABLE, "pod c", 90),
@@ -332,19 +331,22 @@ mod tests {
         ];
         let expected =
             ["Unschedulable x3 since 50: pod c", "ImagePull x1 since 70: pod d"].map(str::to_owned);
-        assert_eq!(told(found), (expected.into(), false));
+        assert_eq!(reported(found), (expected.into(), false));
         assert_eq!(
-            told(vec![finding(trouble::OTHER, "noise", 10)]).0,
+            reported(vec![finding(trouble::OTHER, "noise", 10)]).0,
             ["Other x1 since 10: noise"]
         );
     }
 
     #[test]
-    fn trouble_is_told_once_it_stays() {
-        assert_eq!(told(vec![finding(trouble::UNSCHEDULABLE, "pod a", 99)]), (Vec::new(), true));
-        assert_eq!(told(vec![finding(trouble::UNSCHEDULABLE, "pod a", 98)]).0.len(), 1);
+    fn trouble_is_reported_once_it_lasts() {
         assert_eq!(
-            told(vec![finding(trouble::UNSCHEDULABLE, "pod a", 500)]).0.len(),
+            reported(vec![finding(trouble::UNSCHEDULABLE, "pod a", 99)]),
+            (Vec::new(), true)
+        );
+        assert_eq!(reported(vec![finding(trouble::UNSCHEDULABLE, "pod a", 98)]).0.len(), 1);
+        assert_eq!(
+            reported(vec![finding(trouble::UNSCHEDULABLE, "pod a", 500)]).0.len(),
             1,
             "of a clock that is ahead"
         );

@@ -1,42 +1,43 @@
-//! Reports to the hub of troubles that keep its jobs from starting on this cluster.
+//! Reports to the hub why its jobs do not start on this cluster.
 //!
-//! Only jobs that may run and whose pods are not all ready are examined, some seconds after they should have started: a job
-//! without trouble costs nothing. An examination reads the job's pods, one job at a time. Warning events come from one watch
-//! of the cluster that the API server filters; the jobs' own are picked from a bounded memory of them.
+//! The agent examines only jobs that may run and have unready pods, some seconds after they should
+//! have started: a job without trouble costs nothing. It examines one job at a time and reads its
+//! pods. Warning events come from one filtered watch of the cluster into a bounded memory.
 
 mod examine;
 mod pods;
-mod suspects;
+mod unready_jobs;
 mod warnings;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use parking_lot::Mutex;
 use serde_json::Value;
 use switchyard_jobs::{JobKind, meta};
+use switchyard_ledger::{Meta, WatchEvent};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use self::suspects::{Examined, Patient, Suspects};
+use self::unready_jobs::{Examined, JobIdentity, UnreadyJobs};
 use self::warnings::Warnings;
-use switchyard_ledger::{Meta, Seen};
 
-/// One examination, answers included.
+/// The deadline of one examination.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Between two examinations: at most ten a second, however many jobs have trouble.
+/// The delay between two examinations: at most ten a second for all jobs.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Takes in what the watches of jobs tell.
+/// Receives the events of the watches of jobs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TroubleWatch {
-    suspects: Arc<Mutex<Suspects>>,
+    unready_jobs: Arc<Mutex<UnreadyJobs>>,
     bell: Arc<Notify>,
 }
 
 impl TroubleWatch {
-    /// An object of one of the hub's jobs is there, in this state.
+    /// An object of one of the hub's jobs has changed.
     pub(crate) fn applied(&self, kind: &'static dyn JobKind, meta: &Meta, object: &Value) {
         let waits = !meta.deleting
             && !meta::is_deleting(object)
@@ -44,26 +45,28 @@ impl TroubleWatch {
             && kind.finished(object).is_none()
             && !kind.pods_ready(object);
         let workload = meta::prebuilt_workload_name(object);
-        self.with(|suspects, now| suspects.note((kind.id().kind, workload), meta, waits, now));
+        self.with(|unready_jobs, now| {
+            unready_jobs.note((kind.id().kind, workload), meta, waits, now)
+        });
     }
 
-    /// An object of one of the hub's jobs is gone.
+    /// An object of one of the hub's jobs was deleted.
     pub(crate) fn deleted(&self, kind: &'static dyn JobKind, meta: &Meta) {
-        self.with(|suspects, now| suspects.note((kind.id().kind, ""), meta, false, now));
+        self.with(|unready_jobs, now| unready_jobs.note((kind.id().kind, ""), meta, false, now));
     }
 
-    /// These are all objects of a kind, by their uids.
+    /// A list is complete: these are the uids of all objects of the kind.
     pub(crate) fn listed(&self, gvk: &str, uids: &BTreeSet<String>) {
-        self.with(|suspects, _| suspects.keep(gvk, uids));
+        self.with(|unready_jobs, _| unready_jobs.keep(gvk, uids));
     }
 
-    fn with(&self, act: impl FnOnce(&mut Suspects, Instant)) {
-        act(&mut lock(&self.suspects), Instant::now());
+    fn with(&self, act: impl FnOnce(&mut UnreadyJobs, Instant)) {
+        act(&mut self.unready_jobs.lock(), Instant::now());
         self.bell.notify_one();
     }
 
-    /// Examines what is to be examined, and tells what was found, until the receiver is gone.
-    pub(crate) async fn run(self, client: Client, hub_id: String, seen: mpsc::Sender<Seen>) {
+    /// Examines jobs and reports the results until the receiver is dropped.
+    pub(crate) async fn run(self, client: Client, hub_id: String, seen: mpsc::Sender<WatchEvent>) {
         let warnings = Arc::new(Mutex::new(Warnings::default()));
         let mut examiner = examine::Examiner::new(client.clone(), hub_id, warnings.clone());
         tokio::join!(examine::follow_warnings(client, warnings), async {
@@ -71,22 +74,27 @@ impl TroubleWatch {
         });
     }
 
-    /// Tells what has ended, or examines one job. False once nobody listens.
-    async fn turn(&self, examiner: &mut examine::Examiner, seen: &mpsc::Sender<Seen>) -> bool {
-        let (over, patient, next) = {
-            let mut suspects = lock(&self.suspects);
-            let over = suspects.take_over();
-            let patient = if over.is_empty() { suspects.take(Instant::now()) } else { None };
-            (over, patient, suspects.next())
+    /// Reports a trouble that is over, or examines one job. Returns false once the receiver is
+    /// dropped.
+    async fn turn(
+        &self,
+        examiner: &mut examine::Examiner,
+        seen: &mpsc::Sender<WatchEvent>,
+    ) -> bool {
+        let (over, job, next) = {
+            let mut unready_jobs = self.unready_jobs.lock();
+            let over = unready_jobs.take_resolved();
+            let job = if over.is_empty() { unready_jobs.take(Instant::now()) } else { None };
+            (over, job, unready_jobs.next())
         };
         for (workload_uid, attempt) in over {
-            let none = Seen::Troubles { workload_uid, attempt, troubles: Vec::new() };
+            let none = WatchEvent::Troubles { workload_uid, attempt, troubles: Vec::new() };
             if seen.send(none).await.is_err() {
                 return false;
             }
         }
-        match patient {
-            Some(patient) => self.examine(examiner, patient, seen).await,
+        match job {
+            Some(job) => self.examine(examiner, job, seen).await,
             None => {
                 let due = async {
                     match next {
@@ -107,30 +115,25 @@ impl TroubleWatch {
     async fn examine(
         &self,
         examiner: &mut examine::Examiner,
-        patient: Patient,
-        seen: &mpsc::Sender<Seen>,
+        job: JobIdentity,
+        seen: &mpsc::Sender<WatchEvent>,
     ) -> bool {
-        let found = match timeout(DEADLINE, examiner.examine(&patient)).await {
+        let found = match timeout(DEADLINE, examiner.examine(&job)).await {
             Ok(Ok(found)) => found,
             Ok(Err(error)) => {
-                examiner.complain(&error);
+                examiner.log_failure(&error);
                 Examined::Unknown
             }
             Err(_) => Examined::Unknown,
         };
-        let news = lock(&self.suspects).examined(&patient, found, Instant::now());
+        let news = self.unready_jobs.lock().examined(&job, found, Instant::now());
         if let Some(troubles) = news {
-            let Patient { workload_uid, attempt, .. } = patient;
-            if seen.send(Seen::Troubles { workload_uid, attempt, troubles }).await.is_err() {
+            let JobIdentity { workload_uid, attempt, .. } = job;
+            if seen.send(WatchEvent::Troubles { workload_uid, attempt, troubles }).await.is_err() {
                 return false;
             }
         }
         sleep(PAUSE).await;
         true
     }
-}
-
-// A panic while one is held would have been between two plain changes: what is there can be used.
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

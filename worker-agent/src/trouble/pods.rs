@@ -1,10 +1,10 @@
-//! The trouble that a pod's status shows. Pure.
+//! Derives the trouble from a pod's status. Pure.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use switchyard_proto::trouble;
 
-/// Reasons of a waiting container whose image is not there.
+/// Reasons of a waiting container without its image.
 const IMAGE: [&str; 6] = [
     "ErrImagePull",
     "ImagePullBackOff",
@@ -13,7 +13,7 @@ const IMAGE: [&str; 6] = [
     "ImageInspectError",
     "RegistryUnavailable",
 ];
-/// Reasons of a waiting container that cannot be made.
+/// Reasons of a waiting container that cannot be created.
 const CONFIG: [&str; 6] = [
     "CreateContainerConfigError",
     "CreateContainerError",
@@ -33,7 +33,8 @@ pub(super) struct Finding {
     pub(super) since: Option<Timestamp>,
 }
 
-/// The trouble that keeps a pod from being ready. A pod that has ended or is being deleted has none.
+/// The trouble that keeps a pod from being ready. Pods that have ended or are being deleted have
+/// none.
 pub(super) fn of_pod(pod: &Pod) -> Option<Finding> {
     let status = pod.status.as_ref()?;
     if pod.metadata.deletion_timestamp.is_some()
@@ -84,7 +85,7 @@ fn scheduling(pod: &Pod, name: &str) -> Option<Finding> {
     }
 }
 
-/// The trouble of a container, with its words.
+/// The trouble of a container, and its message.
 fn container(status: &ContainerStatus) -> Option<(&'static str, String)> {
     let waiting = status.state.as_ref()?.waiting.as_ref()?;
     let code = waiting.reason.as_deref()?;
@@ -164,7 +165,7 @@ mod tests {
         json!({"phase": "Failed", "conditions": [unscheduled("Unschedulable", "")]}), ""
     )]
     #[case::that_is_new(json!({}), "")]
-    fn trouble_of_a_pod(#[case] status: Value, #[case] expected: &str) {
+    fn pod_status_maps_to_trouble(#[case] status: Value, #[case] expected: &str) {
         let gates = json!([{"name": "example.com/a"}, {"name": "example.com/b"}]);
         let pod = json!({
             "metadata": {"name": "p"}, "status": status, "spec": {"containers": [], "schedulingGates": gates},

@@ -1,6 +1,7 @@
-//! The newest warning events of the cluster, in a bounded memory. Pure.
+//! The newest warning events of the cluster, in bounded memory. Pure.
 //!
-//! Anybody may write events about objects of their own namespace: what one namespace has crowds out nothing of others.
+//! Any user can create events about objects in their own namespace, so a namespace displaces only
+//! its own.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,14 +11,14 @@ use switchyard_proto::trouble;
 
 use super::pods::Finding;
 
-/// Objects of one namespace whose warnings are remembered.
+/// The most objects of one namespace with remembered warnings.
 const PER_NAMESPACE: usize = 256;
-/// Namespaces with remembered warnings.
+/// The most namespaces with remembered warnings.
 const NAMESPACES: usize = 1024;
-/// Kinds of warnings of one object.
+/// The most kinds of warnings of one object.
 const PER_OBJECT: usize = 4;
 
-/// A warning of one object.
+/// A warning about one object.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Warning {
     pub(super) finding: Finding,
@@ -33,14 +34,14 @@ struct Warned {
     warnings: Vec<Warning>,
 }
 
-/// The remembered warnings by namespace, the object with the newest warning last.
+/// The warnings by namespace. The object with the newest warning is last.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
     namespaces: BTreeMap<String, VecDeque<Warned>>,
 }
 
 impl Warnings {
-    /// Takes an event in.
+    /// Records an event.
     pub(super) fn note(&mut self, event: &Event) {
         if event.type_.as_deref() != Some("Warning") {
             return;
@@ -71,7 +72,7 @@ impl Warnings {
         }
     }
 
-    /// Room for another namespace: the one that has most makes it.
+    /// Makes room for another namespace: drops the one with the most objects.
     fn forget_one(&mut self) {
         let most = self
             .namespaces
@@ -81,13 +82,13 @@ impl Warnings {
         most.and_then(|name| self.namespaces.remove(&name));
     }
 
-    /// The warnings of an object.
+    /// The warnings about an object.
     pub(super) fn of(&self, namespace: &str, uid: &str) -> Vec<Warning> {
         let objects = self.namespaces.get(namespace).into_iter().flatten();
         objects.filter(|it| it.uid == uid).flat_map(|it| it.warnings.clone()).collect()
     }
 
-    /// The uids and names of objects of a kind with warnings, whose names begin so, the newest first.
+    /// The uids and names of objects of a kind with warnings and this name prefix, newest first.
     pub(super) fn named(&self, namespace: &str, kind: &str, prefix: &str) -> Vec<(String, String)> {
         let objects = self.namespaces.get(namespace).into_iter().flatten().rev();
         let such = objects.filter(|it| it.kind == kind && it.name.starts_with(prefix));
@@ -130,7 +131,7 @@ fn read(event: &Event) -> Warning {
     Warning { finding: Finding { reason, message, count, since }, last }
 }
 
-/// Which of the closed set a warning is, by its reason and message.
+/// Maps a warning to the closed set, by its reason and message.
 fn class(code: &str, message: &str) -> &'static str {
     match code {
         "FailedScheduling" => trouble::UNSCHEDULABLE,
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings_are_of_the_closed_set() {
+    fn warnings_map_to_closed_set() {
         for (code, message, reason) in [
             ("FailedCreate", "serviceaccount \"a\" not found", trouble::FAILED_CREATE),
             ("FailedCreate", "pods \"a\" is forbidden: exceeded quota: q", trouble::QUOTA_EXCEEDED),
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn flood_of_one_namespace_leaves_others_warnings() {
+    fn flooding_namespace_keeps_other_warnings() {
         let mut warnings = Warnings::default();
         warnings.note(&event("quiet", "u", "FailedMount", "x"));
         for index in 0..10 * PER_NAMESPACE {

@@ -81,8 +81,8 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "lease",
         says: "an agent that begins anew forgets when its lease ends",
-        file: "worker-agent/ledger/src/lib.rs",
-        by: Finder::Test("switchyard-ledger", "an_agent_that_begins_anew_without_a_hub_fences_too"),
+        file: "worker-agent/ledger/src/ledger/mod.rs",
+        by: Finder::Test("switchyard-ledger", "restarted_agent_without_hub_fences"),
         change: (
             "        self.lease = self.lease.max(lease);\n",
             "        let forgets = crate::is_broken(\"lease\");\n        self.lease = if forgets { Time::from_secs(1 << 30) } else { self.lease.max(lease) };\n",
@@ -91,20 +91,20 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "resume",
         says: "what a fence has stopped goes on before the hub has said what it wants",
-        file: "worker-agent/ledger/src/session.rs",
+        file: "worker-agent/ledger/src/ledger/session.rs",
         by: Finder::Test(
             "switchyard-ledger",
-            "goes_on_only_when_the_hub_has_said_all_that_it_wants_now",
+            "fenced_job_resumes_only_after_complete_desired_state",
         ),
         change: (
-            "        self.behind = true;\n",
-            "        self.behind = !crate::is_broken(\"resume\");\n",
+            "        self.awaits_desired = true;\n",
+            "        self.awaits_desired = !crate::is_broken(\"resume\");\n",
         ),
     },
     Break {
         name: "any-attempt",
         says: "an agent tears down whatever attempt it has",
-        file: "worker-agent/ledger/src/want.rs",
+        file: "worker-agent/ledger/src/desired.rs",
         by: Finder::Simulation,
         change: (
             "            Phase::Absent => self.attempt,\n",
@@ -114,7 +114,7 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "background",
         says: "an agent deletes a job before its pods",
-        file: "worker-agent/ledger/src/plan.rs",
+        file: "worker-agent/ledger/src/entry/plan.rs",
         by: Finder::Simulation,
         change: (
             "foreground: job.end.is_none() };",
@@ -124,18 +124,19 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "left-behind",
         says: "an agent lets a job go that somebody else deletes before its pods",
-        file: "worker-agent/ledger/src/plan.rs",
+        file: "worker-agent/ledger/src/entry/plan.rs",
         by: Finder::Simulation,
         change: (
-            "        if self.job_slot.free(now) && !self.job_slot.deletion_sent(&target.uid, now) {\n            self.start(Kind::Job, Verb::Delete",
-            "        let sent = self.job_slot.deletion_sent(&target.uid, now) || crate::is_broken(\"left-behind\");\n        if self.job_slot.free(now) && !sent {\n            self.start(Kind::Job, Verb::Delete",
+            "        if self.job_slot.is_free(now) && !self.job_slot.was_deleted_recently(&target.uid, now) {\n            self.start(ObjectKind::Job, Verb::Delete",
+            "        let sent = self.job_slot.was_deleted_recently(&target.uid, now) || crate::is_broken(\"left-behind\");\n        if self.job_slot.is_free(now) && !sent {\n            self.start(ObjectKind::Job, Verb::Delete",
         ),
     },
 ];
 
 /// The crates that the simulation is made of.
-const MEMBERS: [&str; 11] = [
+const MEMBERS: [&str; 12] = [
     "api",
+    "audit",
     "scheduler",
     "platform",
     "controller",
@@ -286,6 +287,23 @@ mod tests {
                 "{name} is switched on by another name"
             );
             assert_eq!(BREAKS.iter().filter(|other| other.name == *name).count(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn members_contain_their_dependencies() {
+        let manifest = read(&run::root().join("Cargo.toml")).unwrap();
+        let path_of = |name: &str| {
+            let start = format!("{name} = {{ path = \"");
+            let path = manifest.lines().find_map(|line| line.strip_prefix(&start))?;
+            path.split('"').next()
+        };
+        for member in MEMBERS {
+            let text = read(&run::root().join(member).join("Cargo.toml")).unwrap();
+            let names = text.lines().filter_map(|line| line.split(['.', ' ']).next());
+            for path in names.filter(|name| name.starts_with("switchyard-")).filter_map(path_of) {
+                assert!(MEMBERS.iter().any(|it| path.starts_with(it)), "{member} uses {path}");
+            }
         }
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use switchyard_agent::AllowedNamespaces;
-use switchyard_agent::talk::{Say, Talk};
-use switchyard_ledger::{Action, Kind, Ledger, Outcome, Rules, Seen, SessionError, Time};
+use switchyard_ledger::{
+    Action, AllowedNamespaces, Ledger, ObjectKind, Outcome, Outgoing, Rules, SessionError,
+    SessionProtocol, Time, WatchEvent,
+};
 use switchyard_proto::v1::{self, AgentMessage, HubMessage, agent_message, hub_message};
 
 use super::NAMESPACE;
@@ -28,13 +29,13 @@ pub(crate) struct Agent {
     pub(crate) frozen: Option<Vec<Event>>,
     started: Ms,
     ledger: Ledger,
-    talk: Talk,
+    protocol: SessionProtocol,
     link: Option<LinkId>,
     /// Requests without an answer.
     pub(crate) asked: BTreeMap<u64, Action>,
     /// Kinds with a running watch, and the time of the watch's last event.
-    pub(crate) listed: BTreeSet<Kind>,
-    pub(crate) watched: BTreeMap<Kind, Ms>,
+    pub(crate) listed: BTreeSet<ObjectKind>,
+    pub(crate) watched: BTreeMap<ObjectKind, Ms>,
     tick: Option<Ms>,
     /// The highest epoch since the process started.
     epoch: u64,
@@ -56,7 +57,7 @@ impl Default for Agent {
             frozen: None,
             started: 0,
             ledger: Ledger::new(rules()),
-            talk: Talk::default(),
+            protocol: SessionProtocol::default(),
             link: None,
             asked: BTreeMap::new(),
             listed: BTreeSet::new(),
@@ -81,7 +82,7 @@ impl World {
         *agent = Agent { up: true, boot, started: now, ..Agent::default() };
         self.recall(cluster);
         self.note(|| format!("c{cluster}: agent begins"));
-        for kind in [Kind::Workload, Kind::Job] {
+        for kind in [ObjectKind::Workload, ObjectKind::Job] {
             let delay = self.dice(1 + cluster).between(1, 200);
             self.after(delay, Event::List { cluster, boot, kind });
         }
@@ -123,7 +124,7 @@ impl World {
             None => own.saturating_sub(Duration::from_millis((now - until) * clock / 1000)),
         });
         if epoch > 0 {
-            self.clusters[cluster].agent.ledger.recall(epoch, lease.unwrap_or_default());
+            self.clusters[cluster].agent.ledger.restore(epoch, lease.unwrap_or_default());
         }
     }
 
@@ -131,12 +132,14 @@ impl World {
     fn remember(&mut self, cluster: usize) {
         let own = self.agent_now(cluster);
         let ledger = &self.clusters[cluster].agent.ledger;
-        let left =
-            ledger.lease().map(|lease| lease.saturating_sub(own)).filter(|left| !left.is_zero());
+        let left = ledger
+            .lease_end()
+            .map(|lease| lease.saturating_sub(own))
+            .filter(|left| !left.is_zero());
         let left = left.map(|left| {
             u64::try_from(left.as_millis()).unwrap_or(0) * 1000 / self.plan.clusters[cluster].clock
         });
-        let (epoch, now) = (ledger.memory().epoch, self.now);
+        let (epoch, now) = (ledger.last_session().epoch, self.now);
         let memory = &mut self.clusters[cluster].memory;
         *memory = (epoch.max(memory.0), left.map(|left| now + left).or(memory.1));
     }
@@ -172,13 +175,13 @@ impl World {
         let agent = &mut self.clusters[cluster].agent;
         agent.failures = 0;
         agent.link = Some(link);
-        agent.talk = Talk::open(&mut agent.ledger, now);
+        agent.protocol = SessionProtocol::open(&mut agent.ledger, now);
         self.agent_turn(cluster);
     }
 
     pub(crate) fn drop_session(&mut self, cluster: usize) {
         let agent = &mut self.clusters[cluster].agent;
-        agent.talk.close(&mut agent.ledger);
+        agent.protocol.close(&mut agent.ledger);
         let Some(link) = agent.link.take() else { return };
         let boot = agent.boot;
         self.close_agent_end(link, true);
@@ -215,10 +218,10 @@ impl World {
         if current || was.is_none() {
             agent.epoch = agent.epoch.max(message.epoch);
         }
-        let before = agent.ledger.memory();
-        match agent.talk.heard(&mut agent.ledger, message, true, now) {
+        let before = agent.ledger.last_session();
+        match agent.protocol.on_message(&mut agent.ledger, message, true, now) {
             Ok(actions) => {
-                if deposed && (!actions.is_empty() || agent.ledger.memory() != before) {
+                if deposed && (!actions.is_empty() || agent.ledger.last_session() != before) {
                     let what =
                         format!("cluster {cluster} did what a deposed leader said: {actions:?}");
                     self.report_violation(Law::Deposed, what);
@@ -232,7 +235,7 @@ impl World {
 
     // === watches
 
-    pub(crate) fn list(&mut self, cluster: usize, boot: u32, kind: Kind) {
+    pub(crate) fn list(&mut self, cluster: usize, boot: u32, kind: ObjectKind) {
         if !self.alive(cluster, boot) {
             return;
         }
@@ -242,32 +245,32 @@ impl World {
             return self.after(1_000, Event::List { cluster, boot, kind });
         }
         let it = &mut self.clusters[cluster];
-        let all: Vec<Seen> = it
+        let all: Vec<WatchEvent> = it
             .objects
             .iter()
             .filter(|((of, _), stored)| *of == kind && !stored.foreign)
-            .map(|(_, stored)| Seen::Applied(Box::new(stored.object.clone())))
+            .map(|(_, stored)| WatchEvent::Applied(Box::new(stored.object.clone())))
             .collect();
         let uids = it.uids(kind);
-        let gvk = if kind == Kind::Workload { super::WORKLOAD } else { super::JOB }.into();
+        let gvk = if kind == ObjectKind::Workload { super::WORKLOAD } else { super::JOB }.into();
         let first = it.agent.listed.insert(kind);
         // Events of the earlier watch arrive before the list, or never.
         for seen in all {
             self.agent_sees(cluster, boot, seen);
         }
-        self.agent_sees(cluster, boot, Seen::Listed { kind, gvk, uids });
+        self.agent_sees(cluster, boot, WatchEvent::Listed { kind, gvk, uids });
         if first && self.clusters[cluster].agent.listed.len() == 2 {
-            self.agent_sees(cluster, boot, Seen::Synced);
+            self.agent_sees(cluster, boot, WatchEvent::Synced);
         }
     }
 
-    pub(crate) fn agent_sees(&mut self, cluster: usize, boot: u32, seen: Seen) {
+    pub(crate) fn agent_sees(&mut self, cluster: usize, boot: u32, seen: WatchEvent) {
         if !self.alive(cluster, boot) {
             return;
         }
         let now = self.agent_now(cluster);
         let agent = &mut self.clusters[cluster].agent;
-        let actions = agent.ledger.seen(seen, now);
+        let actions = agent.ledger.on_watch_event(seen, now);
         self.start(cluster, actions);
         self.agent_turn(cluster);
     }
@@ -278,7 +281,7 @@ impl World {
         }
         let now = self.agent_now(cluster);
         let agent = &mut self.clusters[cluster].agent;
-        agent.talk.capacity_changed(&agent.ledger, now);
+        agent.protocol.capacity_changed(&agent.ledger, now);
         self.agent_turn(cluster);
     }
 
@@ -289,7 +292,7 @@ impl World {
         let now = self.agent_now(cluster);
         let agent = &mut self.clusters[cluster].agent;
         let Some(action) = agent.asked.remove(&id) else { return };
-        let actions = agent.ledger.done(&action, outcome, now);
+        let actions = agent.ledger.on_outcome(&action, outcome, now);
         self.start(cluster, actions);
         self.agent_turn(cluster);
     }
@@ -319,7 +322,7 @@ impl World {
         let actions = agent.ledger.tick(now);
         self.start(cluster, actions);
         let agent = &self.clusters[cluster].agent;
-        if let Err(error) = agent.talk.check(&agent.ledger, now) {
+        if let Err(error) = agent.protocol.check(&agent.ledger, now) {
             self.session_error(cluster, &error);
         }
         let mut full = false;
@@ -329,22 +332,24 @@ impl World {
                 break;
             }
             let agent = &mut self.clusters[cluster].agent;
-            let Some(say) = agent.talk.next(&mut agent.ledger, now) else { break };
+            let Some(say) = agent.protocol.next(&mut agent.ledger, now) else { break };
             self.say(cluster, link, say);
         }
         self.plan_tick(cluster, now, full);
     }
 
-    fn say(&mut self, cluster: usize, link: LinkId, say: Say) {
+    fn say(&mut self, cluster: usize, link: LinkId, say: Outgoing) {
         let kind = match say {
-            Say::Hello => agent_message::Kind::Hello(self.hello(cluster)),
-            Say::Capacity => agent_message::Kind::Capacity(self.capacity(cluster)),
+            Outgoing::Hello => agent_message::Kind::Hello(self.hello(cluster)),
+            Outgoing::Capacity => agent_message::Kind::Capacity(self.capacity(cluster)),
             // Its Lease, which the agent cannot renew, carries this.
-            Say::Message(agent_message::Kind::Ping(ping)) => agent_message::Kind::Ping(v1::Ping {
-                unable: self.clusters[cluster].outage > 0,
-                ..ping
-            }),
-            Say::Message(kind) => kind,
+            Outgoing::Message(agent_message::Kind::Ping(ping)) => {
+                agent_message::Kind::Ping(v1::Ping {
+                    unable: self.clusters[cluster].outage > 0,
+                    ..ping
+                })
+            }
+            Outgoing::Message(kind) => kind,
         };
         let session_id = self.clusters[cluster].agent.ledger.session_id().unwrap_or_default();
         self.note(|| format!("c{cluster}: says {}", brief_up(&kind)));
@@ -352,7 +357,7 @@ impl World {
     }
 
     fn hello(&self, cluster: usize) -> v1::Hello {
-        let memory = self.clusters[cluster].agent.ledger.memory();
+        let memory = self.clusters[cluster].agent.ledger.last_session();
         v1::Hello {
             boot_id: self.clusters[cluster].agent.boot.to_string(),
             min_version: *switchyard_proto::VERSIONS.start(),
@@ -388,7 +393,7 @@ impl World {
 
     fn wakeup(&self, cluster: usize, now: Time) -> Option<Time> {
         let agent = &self.clusters[cluster].agent;
-        [agent.talk.wakeup(&agent.ledger, now), agent.ledger.next_wakeup()]
+        [agent.protocol.wakeup(&agent.ledger, now), agent.ledger.next_wakeup()]
             .into_iter()
             .flatten()
             .min()
@@ -398,7 +403,7 @@ impl World {
     /// deadlines count.
     fn plan_tick(&mut self, cluster: usize, now: Time, full: bool) {
         let agent = &self.clusters[cluster].agent;
-        let at = if full { Some(agent.talk.deadline()) } else { self.wakeup(cluster, now) };
+        let at = if full { Some(agent.protocol.deadline()) } else { self.wakeup(cluster, now) };
         let Some(at) = at else { return };
         let left = u64::try_from(at.saturating_sub(now).as_millis()).unwrap_or(0);
         let due = self.now + 1 + left * 1000 / self.plan.clusters[cluster].clock;
@@ -426,7 +431,7 @@ impl World {
         // A mutated agent that accepts messages of any session must ignore revisions too.
         message.session_id = session;
         if let Some(hub_message::Kind::Desired(desired)) = &mut message.kind {
-            let revision = agent.ledger.memory().revision;
+            let revision = agent.ledger.last_session().revision;
             (desired.snapshot, desired.more) = (false, false);
             (desired.base_revision, desired.revision) = (revision, revision + 1);
             desired.assignments.retain(|assignment| !assignment.payload_hash.is_empty());

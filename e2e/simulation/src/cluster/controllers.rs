@@ -1,6 +1,6 @@
 //! The worker's own controllers: quota, start and stop of jobs, pods, garbage collection.
 
-use switchyard_ledger::{Gate, JobEnd, Kind, Object};
+use switchyard_ledger::{Gate, JobEnd, Object, ObjectKind};
 
 use super::{Pods, no, yes};
 use crate::event::Event;
@@ -41,13 +41,16 @@ impl World {
         let it = &self.clusters[cluster];
         (0..self.plan.workloads.len())
             .filter(|index| {
-                let reserved =
-                    match it.objects.get(&(Kind::Workload, *index)).map(|stored| &stored.object) {
-                        Some(Object::Workload(workload)) => {
-                            workload.quota_reserved.as_ref().is_some_and(|it| it.is_true)
-                        }
-                        _ => false,
-                    };
+                let reserved = match it
+                    .objects
+                    .get(&(ObjectKind::Workload, *index))
+                    .map(|stored| &stored.object)
+                {
+                    Some(Object::Workload(workload)) => {
+                        workload.quota_reserved.as_ref().is_some_and(|it| it.is_true)
+                    }
+                    _ => false,
+                };
                 reserved || it.has_pods(*index)
             })
             .map(|index| self.plan.workloads[index].need)
@@ -70,7 +73,7 @@ impl World {
             if let Some(gate) = &mut workload.gate {
                 gate.blocked = None;
             }
-            return self.touch(cluster, Kind::Workload, index);
+            return self.touch(cluster, ObjectKind::Workload, index);
         }
         let pending = if need > capacity {
             no("ExceedsMaxQuota", "more than the queue can ever give")
@@ -81,7 +84,7 @@ impl World {
         let Some(workload) = self.clusters[cluster].workload(index) else { return };
         if workload.quota_reserved != pending {
             workload.quota_reserved = pending;
-            self.touch(cluster, Kind::Workload, index);
+            self.touch(cluster, ObjectKind::Workload, index);
         }
     }
 
@@ -125,7 +128,7 @@ impl World {
         if gate.opened.is_none() {
             if gate.blocked.is_none() {
                 gate.blocked = Some(now);
-                self.touch(cluster, Kind::Workload, index);
+                self.touch(cluster, ObjectKind::Workload, index);
             }
             return;
         }
@@ -135,7 +138,7 @@ impl World {
                 (workload.admitted, workload.evicted) = (None, yes("Preempted"));
                 workload.gate = workload.gate.map(|_| Gate::default());
             }
-            self.touch(cluster, Kind::Workload, victim);
+            self.touch(cluster, ObjectKind::Workload, victim);
         }
     }
 
@@ -154,8 +157,10 @@ impl World {
             .filter(|job| job.meta.workload_uid == of)
             .map(|job| job.clone());
         let adopts = self.plan.clusters[cluster].adopts;
-        let ended =
-            self.clusters[cluster].objects.get(&(Kind::Job, index)).and_then(|stored| stored.ended);
+        let ended = self.clusters[cluster]
+            .objects
+            .get(&(ObjectKind::Job, index))
+            .and_then(|stored| stored.ended);
         let collected_soon = !adopts && ended.is_some_and(|at| self.now < at + COPY_GRACE);
         let reason = if self.mutated(Mutation::HideWhy) { "Preempted" } else { "Deactivated" };
         let Some(workload) = self.clusters[cluster].workload(index) else { return };
@@ -167,27 +172,27 @@ impl World {
         {
             workload.finished = yes(if end.success { "Succeeded" } else { "Failed" });
             (workload.quota_reserved, workload.admitted) = (None, None);
-            return self.touch(cluster, Kind::Workload, index);
+            return self.touch(cluster, ObjectKind::Workload, index);
         }
         if job.is_none() && !workload.meta.owners.is_empty() && !workload.meta.deleting {
             workload.meta.deleting = true;
-            return self.touch(cluster, Kind::Workload, index);
+            return self.touch(cluster, ObjectKind::Workload, index);
         }
         let owner: Vec<String> = job.iter().map(|job| job.meta.target.uid.clone()).collect();
         if adopts && !owner.is_empty() && workload.meta.owners != owner {
             workload.meta.owners = owner;
-            return self.touch(cluster, Kind::Workload, index);
+            return self.touch(cluster, ObjectKind::Workload, index);
         }
         if admitted && !workload.active && workload.finished.is_none() {
             (workload.admitted, workload.evicted) = (None, yes(reason));
-            return self.touch(cluster, Kind::Workload, index);
+            return self.touch(cluster, ObjectKind::Workload, index);
         }
         let evicted = workload.evicted.as_ref().is_some_and(|it| it.is_true);
         let reserved = workload.quota_reserved.as_ref().is_some_and(|it| it.is_true);
         let stopped = job.as_ref().is_none_or(|job| job.suspended);
         if evicted && reserved && quiet && stopped {
             workload.quota_reserved = None;
-            self.touch(cluster, Kind::Workload, index);
+            self.touch(cluster, ObjectKind::Workload, index);
         }
     }
 
@@ -212,10 +217,12 @@ impl World {
         let (suspended, active, deleting) = (job.suspended, job.active, job.meta.deleting);
         if admitted == suspended && !deleting {
             job.suspended = !admitted;
-            self.touch(cluster, Kind::Job, index);
+            self.touch(cluster, ObjectKind::Job, index);
         }
-        let foreground =
-            self.clusters[cluster].objects.get(&(Kind::Job, index)).is_some_and(|it| it.foreground);
+        let foreground = self.clusters[cluster]
+            .objects
+            .get(&(ObjectKind::Job, index))
+            .is_some_and(|it| it.foreground);
         // Its controller ignores an object that is being deleted. With foreground deletion, the job
         // waits for its pods.
         if deleting && !foreground {
@@ -223,7 +230,7 @@ impl World {
         }
         let runs = admitted && !deleting;
         let slow = self.clusters[cluster].slow > 0;
-        let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) else {
+        let Some(stored) = self.clusters[cluster].objects.get_mut(&(ObjectKind::Job, index)) else {
             return;
         };
         if runs == active || std::mem::replace(&mut stored.pods_changing, true) {
@@ -244,7 +251,9 @@ impl World {
     fn same_job(&mut self, cluster: usize, index: usize, object: &str) -> bool {
         let same =
             self.clusters[cluster].job(index).is_some_and(|job| job.meta.target.uid == object);
-        if same && let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) {
+        if same
+            && let Some(stored) = self.clusters[cluster].objects.get_mut(&(ObjectKind::Job, index))
+        {
             stored.pods_changing = false;
         }
         same
@@ -266,13 +275,14 @@ impl World {
         let attempt = job.meta.attempt;
         let pods = Pods { workload, attempt };
         self.clusters[cluster].pods.insert(object.to_owned(), pods);
-        let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, workload)) else {
+        let Some(stored) = self.clusters[cluster].objects.get_mut(&(ObjectKind::Job, workload))
+        else {
             return;
         };
         stored.run += 1;
         let run = stored.run;
         self.check_start(cluster, workload, attempt);
-        self.touch(cluster, Kind::Job, workload);
+        self.touch(cluster, ObjectKind::Job, workload);
         let object = object.to_owned();
         self.after(
             self.plan.workloads[workload].runs,
@@ -292,7 +302,7 @@ impl World {
         }
         let foreground = self.clusters[cluster]
             .objects
-            .get(&(Kind::Job, workload))
+            .get(&(ObjectKind::Job, workload))
             .is_some_and(|it| it.foreground);
         let Some(job) = self.clusters[cluster].job(workload) else { return };
         let stops = if job.meta.deleting { foreground } else { job.suspended };
@@ -301,7 +311,7 @@ impl World {
         }
         job.active = false;
         self.clusters[cluster].pods.remove(object);
-        self.touch(cluster, Kind::Job, workload);
+        self.touch(cluster, ObjectKind::Job, workload);
     }
 
     pub(crate) fn job_ends(&mut self, cluster: usize, workload: usize, object: &str, run: u64) {
@@ -311,7 +321,7 @@ impl World {
         }
         let this = self.clusters[cluster]
             .objects
-            .get(&(Kind::Job, workload))
+            .get(&(ObjectKind::Job, workload))
             .is_some_and(|stored| stored.run == run);
         let success = self.plan.workloads[workload].success;
         let Some(job) = self.clusters[cluster].job(workload) else { return };
@@ -323,7 +333,7 @@ impl World {
         if deleting
             && self.clusters[cluster]
                 .objects
-                .get(&(Kind::Job, workload))
+                .get(&(ObjectKind::Job, workload))
                 .is_some_and(|it| it.foreground)
         {
             return;
@@ -341,10 +351,10 @@ impl World {
             self.reached("excuse: an end of what was deleted on the worker");
         }
         self.check_priority(cluster, workload, attempt);
-        if let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, workload)) {
+        if let Some(stored) = self.clusters[cluster].objects.get_mut(&(ObjectKind::Job, workload)) {
             stored.ended = Some(self.now);
         }
-        self.touch(cluster, Kind::Job, workload);
+        self.touch(cluster, ObjectKind::Job, workload);
         self.after(COPY_GRACE, Event::Controllers { cluster });
         if let Some(ttl) = self.plan.workloads[workload].ttl {
             let object = object.to_owned();

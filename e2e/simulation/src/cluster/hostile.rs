@@ -1,6 +1,6 @@
 //! Attackers, within their rights: tenants of a worker, and an agent.
 
-use switchyard_ledger::{Kind, Object};
+use switchyard_ledger::{Object, ObjectKind};
 use switchyard_proto::v1::{AgentMessage, agent_message};
 
 use super::meta_mut;
@@ -18,11 +18,18 @@ impl World {
     /// not know: one waits, one runs, one has ended.
     pub(crate) fn forge(&mut self, cluster: usize) {
         for index in FORGED..FORGED + FORGERIES {
-            if self.clusters[cluster].objects.contains_key(&(Kind::Job, index)) {
+            if self.clusters[cluster].objects.contains_key(&(ObjectKind::Job, index)) {
                 continue;
             }
             let attempt = self.dice(1 + cluster).between(1, 9);
-            self.create_object(cluster, Kind::Job, index, &format!("f{index}"), attempt, false);
+            self.create_object(
+                cluster,
+                ObjectKind::Job,
+                index,
+                &format!("f{index}"),
+                attempt,
+                false,
+            );
             if let Some(job) = self.clusters[cluster].job(index) {
                 (job.suspended, job.active) = (index == FORGED, index == FORGED + 1);
                 job.end = (index == FORGED + 2).then(|| switchyard_ledger::JobEnd {
@@ -31,22 +38,23 @@ impl World {
                     message: "forged".to_owned(),
                 });
             }
-            self.touch(cluster, Kind::Job, index);
+            self.touch(cluster, ObjectKind::Job, index);
         }
     }
 
     /// Removes the remaining forged objects, finalizers included.
     pub(crate) fn remove_forged(&mut self, cluster: usize) {
         for index in FORGED..FORGED + FORGERIES {
-            let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) else {
+            let Some(stored) = self.clusters[cluster].objects.get_mut(&(ObjectKind::Job, index))
+            else {
                 continue;
             };
             if let Object::Job(job) = &mut stored.object {
                 job.active = false;
             }
             let meta = meta_mut(&mut stored.object);
-            (meta.deleting, meta.held) = (true, None);
-            self.touch(cluster, Kind::Job, index);
+            (meta.deleting, meta.finalizer_index) = (true, None);
+            self.touch(cluster, ObjectKind::Job, index);
         }
     }
 

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use switchyard_dispatcher::{LossPolicy, Uid};
 use switchyard_ledger::{
-    Action, Condition, Kind, Meta, Object, Origin, Priority, RemoteJob, RemoteWorkload, Seen,
-    Target,
+    Action, Condition, Meta, Object, ObjectKind, Origin, Priority, RemoteJob, RemoteWorkload,
+    Target, WatchEvent,
 };
 
 use crate::event::Event;
@@ -54,7 +54,7 @@ pub(crate) struct Cluster {
     /// By uid of their job.
     pub(crate) pods: BTreeMap<String, Pods>,
     /// By the number of the hub's workload of the same name.
-    pub(crate) objects: BTreeMap<(Kind, usize), Stored>,
+    pub(crate) objects: BTreeMap<(ObjectKind, usize), Stored>,
     version: u64,
     uids: u64,
     pub(crate) agent: Agent,
@@ -156,14 +156,14 @@ impl Cluster {
     }
 
     fn job(&mut self, index: usize) -> Option<&mut RemoteJob> {
-        match self.objects.get_mut(&(Kind::Job, index)) {
+        match self.objects.get_mut(&(ObjectKind::Job, index)) {
             Some(Stored { object: Object::Job(job), foreign: false, .. }) => Some(job),
             _ => None,
         }
     }
 
     fn workload(&mut self, index: usize) -> Option<&mut RemoteWorkload> {
-        match self.objects.get_mut(&(Kind::Workload, index)) {
+        match self.objects.get_mut(&(ObjectKind::Workload, index)) {
             Some(Stored { object: Object::Workload(workload), foreign: false, .. }) => {
                 Some(workload)
             }
@@ -171,7 +171,7 @@ impl Cluster {
         }
     }
 
-    fn uids(&self, kind: Kind) -> BTreeSet<String> {
+    fn uids(&self, kind: ObjectKind) -> BTreeSet<String> {
         let ours = self.objects.iter().filter(|((of, _), stored)| *of == kind && !stored.foreign);
         ours.map(|(_, stored)| stored.object.meta().target.uid.clone()).collect()
     }
@@ -210,7 +210,7 @@ impl World {
     fn create_object(
         &mut self,
         cluster: usize,
-        kind: Kind,
+        kind: ObjectKind,
         index: usize,
         workload_uid: &str,
         attempt: u64,
@@ -219,7 +219,7 @@ impl World {
         let made = (crate::hub::START + i64::try_from(self.now).unwrap_or(0)).div_euclid(1000);
         let it = &mut self.clusters[cluster];
         it.uids += 1;
-        let (gvk, letter) = if kind == Kind::Workload { (WORKLOAD, 'w') } else { (JOB, 'j') };
+        let (gvk, letter) = if kind == ObjectKind::Workload { (WORKLOAD, 'w') } else { (JOB, 'j') };
         let meta = Meta {
             target: Target {
                 gvk: gvk.into(),
@@ -231,15 +231,15 @@ impl World {
             workload_uid: workload_uid.to_owned(),
             attempt,
             deleting: false,
-            held: (kind == Kind::Job && !foreign).then_some(0),
+            finalizer_index: (kind == ObjectKind::Job && !foreign).then_some(0),
             owners: Vec::new(),
         };
         let object = match kind {
-            Kind::Workload => Object::Workload(RemoteWorkload {
+            ObjectKind::Workload => Object::Workload(RemoteWorkload {
                 meta,
                 active: true,
-                suspended_by_us: false,
-                follows: false,
+                suspended_by_agent: false,
+                is_follower: false,
                 fence_after: None,
                 priority: Some(Priority { class: PRIORITY_CLASS.to_owned(), value: 0 }),
                 gate: None,
@@ -252,15 +252,15 @@ impl World {
                 origin: origin(index, made),
                 slice: None,
             }),
-            Kind::Job => {
+            ObjectKind::Job => {
                 let status = Status::Idle.to_json();
                 Object::Job(RemoteJob {
                     meta,
                     suspended: true,
                     active: false,
-                    tells_its_end: true,
-                    several: false,
-                    broken: false,
+                    reports_completion: true,
+                    may_change: false,
+                    has_lost_member: false,
                     end: None,
                     status,
                 })
@@ -282,7 +282,7 @@ impl World {
 
     /// Changes an object: sets a new version, or removes it if nothing holds it. Notifies watches
     /// and controllers.
-    fn touch(&mut self, cluster: usize, kind: Kind, index: usize) {
+    fn touch(&mut self, cluster: usize, kind: ObjectKind, index: usize) {
         self.moved = true;
         let it = &mut self.clusters[cluster];
         it.version += 1;
@@ -299,9 +299,9 @@ impl World {
         let object = stored.object.clone();
         let foreign = stored.foreign;
         let job = object.meta().target.uid.clone();
-        let running = kind == Kind::Job && it.pods.contains_key(&job);
+        let running = kind == ObjectKind::Job && it.pods.contains_key(&job);
         let waits = running && stored.foreground;
-        let goes = object.meta().deleting && object.meta().held.is_none() && !waits;
+        let goes = object.meta().deleting && object.meta().finalizer_index.is_none() && !waits;
         if goes {
             it.objects.remove(&(kind, index));
         }
@@ -313,16 +313,16 @@ impl World {
             let meta = object.meta();
             let seen = if goes {
                 let (workload_uid, target) = (meta.workload_uid.clone(), meta.target.clone());
-                Seen::Deleted { kind, workload_uid, target }
+                WatchEvent::Deleted { kind, workload_uid, target }
             } else {
-                Seen::Applied(Box::new(object))
+                WatchEvent::Applied(Box::new(object))
             };
             self.notify_watch(cluster, kind, seen);
         }
         self.reconcile_soon(cluster);
     }
 
-    fn notify_watch(&mut self, cluster: usize, kind: Kind, seen: Seen) {
+    fn notify_watch(&mut self, cluster: usize, kind: ObjectKind, seen: WatchEvent) {
         let stale = self.plan.noise.stale;
         let slow = self.clusters[cluster].slow > 0;
         let delay = self.dice(1 + cluster).between(1, if slow { stale * 5 } else { stale });
@@ -349,7 +349,7 @@ impl World {
         let before = workload.clone();
         change(workload);
         if *workload != before {
-            self.touch(cluster, Kind::Workload, index);
+            self.touch(cluster, ObjectKind::Workload, index);
         }
     }
 
@@ -360,10 +360,10 @@ impl World {
             return false;
         };
         job.meta.deleting = true;
-        if let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) {
+        if let Some(stored) = self.clusters[cluster].objects.get_mut(&(ObjectKind::Job, index)) {
             stored.foreground = foreground;
         }
-        self.touch(cluster, Kind::Job, index);
+        self.touch(cluster, ObjectKind::Job, index);
         true
     }
 
@@ -382,11 +382,11 @@ impl World {
         self.reached("fault: replaced");
         self.clusters[cluster].evicted.insert(index);
         self.clusters[cluster].pods.remove(&job.meta.target.uid);
-        (job.meta.deleting, job.meta.held, job.active) = (true, None, false);
-        if let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) {
+        (job.meta.deleting, job.meta.finalizer_index, job.active) = (true, None, false);
+        if let Some(stored) = self.clusters[cluster].objects.get_mut(&(ObjectKind::Job, index)) {
             stored.object = Object::Job(job);
         }
-        self.touch(cluster, Kind::Job, index);
+        self.touch(cluster, ObjectKind::Job, index);
         self.put_foreign(cluster, index);
     }
 
@@ -396,22 +396,22 @@ impl World {
         if !always
             && self.clusters[cluster]
                 .objects
-                .get(&(Kind::Job, index))
+                .get(&(ObjectKind::Job, index))
                 .is_some_and(|stored| stored.foreign)
         {
-            self.clusters[cluster].objects.remove(&(Kind::Job, index));
+            self.clusters[cluster].objects.remove(&(ObjectKind::Job, index));
             self.reconcile_soon(cluster);
         }
     }
 
     fn put_foreign(&mut self, cluster: usize, index: usize) {
-        self.create_object(cluster, Kind::Job, index, "somebody's", 0, true);
+        self.create_object(cluster, ObjectKind::Job, index, "somebody's", 0, true);
     }
 
     /// Restarts the watches. Full lists show the missed changes.
     pub(crate) fn relist(&mut self, cluster: usize) {
         let boot = self.clusters[cluster].agent.boot;
-        for kind in [Kind::Workload, Kind::Job] {
+        for kind in [ObjectKind::Workload, ObjectKind::Job] {
             let last = self.clusters[cluster].agent.watched.get(&kind).copied().unwrap_or_default();
             let delay = self.dice(1 + cluster).between(1, 2_000);
             self.at(last.max(self.now + delay), Event::List { cluster, boot, kind });

@@ -1,7 +1,7 @@
 //! The agent's requests to the worker's API server.
 
 use switchyard_ledger::{
-    Action, Gate, Kind, Object, Outcome, RemoteWorkload, Target, Trouble, Verb,
+    Action, Gate, Object, ObjectKind, Outcome, Rejection, RemoteWorkload, Target, Verb,
 };
 
 use super::{Stored, meta_mut};
@@ -35,20 +35,20 @@ impl World {
         if outage || lost {
             let wait = self.dice(1 + cluster).between(1, 5_000);
             self.was_unable(cluster, self.now + wait);
-            let outcome = Outcome::Failed("no answer".to_owned());
+            let outcome = Outcome::Unknown("no answer".to_owned());
             return self.after(wait, Event::Done { cluster, boot, id, outcome });
         }
         if self.dice(1 + cluster).chance(noise.late) {
             let (wait, more) =
                 (self.dice(1 + cluster).between(1, 5_000), self.dice(1 + cluster).between(1, LATE));
             self.was_unable(cluster, self.now + wait + more);
-            let outcome = Outcome::Failed("no answer".to_owned());
+            let outcome = Outcome::Unknown("no answer".to_owned());
             self.after(wait, Event::Done { cluster, boot, id, outcome });
             return self.after(wait + more, Event::ActLate { cluster, boot, action });
         }
         let mut outcome = self.perform(cluster, &action);
         if unanswered && !matches!(action.verb, Verb::Find { .. } | Verb::Reread { .. }) {
-            outcome = Outcome::Failed("the answer was lost".to_owned());
+            outcome = Outcome::Unknown("the answer was lost".to_owned());
         }
         let delay = self.dice(1 + cluster).between(1, noise.delay);
         self.after(delay, Event::Done { cluster, boot, id, outcome });
@@ -85,7 +85,7 @@ impl World {
                 let fresh = !self.clusters[cluster].objects.contains_key(&(kind, number(name)));
                 let made = self.create(cluster, kind, number(name), &action.workload_uid, *attempt);
                 match self.clusters[cluster].workload(number(name)).filter(|_| fresh && *gated) {
-                    Some(workload) if kind == Kind::Workload => {
+                    Some(workload) if kind == ObjectKind::Workload => {
                         workload.gate = Some(Gate::default());
                         self.current_version(cluster, kind, number(name))
                     }
@@ -105,8 +105,8 @@ impl World {
                 let foreground = *foreground && !self.mutated(Mutation::DeleteFirst);
                 self.delete(cluster, kind, target, foreground)
             }
-            Verb::Release { target, .. } => {
-                self.edit(cluster, kind, target, |object| meta_mut(object).held = None)
+            Verb::RemoveFinalizer { target, .. } => {
+                self.edit(cluster, kind, target, |object| meta_mut(object).finalizer_index = None)
             }
             Verb::SetActive { target, active } => {
                 if !*active && self.clusters[cluster].has_pods(number(&target.name)) {
@@ -114,7 +114,7 @@ impl World {
                 }
                 self.edit(cluster, kind, target, |object| {
                     if let Object::Workload(workload) = object {
-                        (workload.active, workload.suspended_by_us) = (*active, !*active);
+                        (workload.active, workload.suspended_by_agent) = (*active, !*active);
                     }
                 })
             }
@@ -150,7 +150,7 @@ impl World {
     fn create(
         &mut self,
         cluster: usize,
-        kind: Kind,
+        kind: ObjectKind,
         index: usize,
         workload_uid: &str,
         attempt: u64,
@@ -158,34 +158,35 @@ impl World {
         if let Some(there) = self.clusters[cluster].objects.get(&(kind, index)) {
             let meta = there.object.meta();
             return match (there.foreign, meta.workload_uid == workload_uid) {
-                (true, _) => {
-                    Outcome::Refused(Trouble::refused("ObjectInTheWay", "somebody else's object"))
-                }
+                (true, _) => Outcome::Rejected(Rejection::refused(
+                    "ObjectInTheWay",
+                    "somebody else's object",
+                )),
                 (false, true) => Outcome::Object(Box::new(there.object.clone())),
                 (false, false) => Outcome::Occupied { by: meta.workload_uid.clone() },
             };
         }
         if self.clusters[cluster].rejects_creations > 0 {
             self.reached("fault: turns down");
-            return Outcome::Refused(Trouble::refused(
+            return Outcome::Rejected(Rejection::refused(
                 "Forbidden",
                 "admission webhook denied the request",
             ));
         }
-        if kind == Kind::Job {
+        if kind == ObjectKind::Job {
             self.check_made(cluster, index, attempt);
         }
         self.create_object(cluster, kind, index, workload_uid, attempt, false);
-        if kind == Kind::Job
+        if kind == ObjectKind::Job
             && self.mutated(Mutation::NoFinalizer)
             && let Some(job) = self.clusters[cluster].job(index)
         {
-            job.meta.held = None;
+            job.meta.finalizer_index = None;
         }
         self.current_version(cluster, kind, index)
     }
 
-    fn current_version(&self, cluster: usize, kind: Kind, index: usize) -> Outcome {
+    fn current_version(&self, cluster: usize, kind: ObjectKind, index: usize) -> Outcome {
         match self.clusters[cluster].objects.get(&(kind, index)) {
             Some(stored) => Outcome::Object(Box::new(stored.object.clone())),
             None => Outcome::Gone,
@@ -193,12 +194,18 @@ impl World {
     }
 
     /// Whether the store has exactly this object.
-    fn is(&self, cluster: usize, kind: Kind, target: &Target) -> bool {
+    fn is(&self, cluster: usize, kind: ObjectKind, target: &Target) -> bool {
         let there = self.clusters[cluster].objects.get(&(kind, number(&target.name)));
         there.is_some_and(|stored: &Stored| stored.object.meta().target.uid == target.uid)
     }
 
-    fn delete(&mut self, cluster: usize, kind: Kind, target: &Target, foreground: bool) -> Outcome {
+    fn delete(
+        &mut self,
+        cluster: usize,
+        kind: ObjectKind,
+        target: &Target,
+        foreground: bool,
+    ) -> Outcome {
         if !self.is(cluster, kind, target) && !self.mutated(Mutation::DeleteByName) {
             return Outcome::Gone;
         }
@@ -222,7 +229,7 @@ impl World {
     fn edit(
         &mut self,
         cluster: usize,
-        kind: Kind,
+        kind: ObjectKind,
         target: &Target,
         edit: impl FnOnce(&mut Object),
     ) -> Outcome {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use switchyard_dispatcher::{StoreLoss, Uid, UnixMillis};
-use switchyard_ledger::{Kind, Meta};
+use switchyard_ledger::{Meta, ObjectKind};
 
 use super::{Object, START};
 use crate::cluster::FORGED;
@@ -141,7 +141,7 @@ impl World {
 
     /// Whether a cluster has a job that shows its end.
     fn shows_end(&self, cluster: usize, index: usize, attempt: u64) -> bool {
-        let job = self.clusters[cluster].objects.get(&(Kind::Job, index));
+        let job = self.clusters[cluster].objects.get(&(ObjectKind::Job, index));
         job.is_some_and(|stored| {
             !stored.foreign && stored.ended.is_some() && stored.object.meta().attempt == attempt
         })
@@ -186,7 +186,7 @@ impl World {
     pub(crate) fn is_forgotten(&self, cluster: usize, index: usize) -> bool {
         let known = self.known_as(index);
         let objects = &self.clusters[cluster].objects;
-        let kinds = [Kind::Job, Kind::Workload];
+        let kinds = [ObjectKind::Job, ObjectKind::Workload];
         let of = kinds
             .iter()
             .find_map(|kind| objects.get(&(*kind, index)).filter(|stored| !stored.foreign));
@@ -214,7 +214,7 @@ impl World {
             return;
         }
         let objects = &self.clusters[cluster].objects;
-        let job = objects.get(&(Kind::Job, index)).filter(|stored| !stored.foreign);
+        let job = objects.get(&(ObjectKind::Job, index)).filter(|stored| !stored.foreign);
         let uid_now = self.uid(index);
         // Its end counts for the hub's attempt, although a backup has forgotten a later one.
         let unwanted = self.api.objects.get(&uid_now).is_some_and(|it| {
@@ -234,7 +234,7 @@ impl World {
         let attempt = job.map_or(0, |stored| stored.object.meta().attempt);
         // A later attempt of the workload makes the earlier ones useless.
         let is_later = |at: &crate::cluster::Cluster| {
-            let job = at.objects.get(&(Kind::Job, index)).filter(|stored| !stored.foreign);
+            let job = at.objects.get(&(ObjectKind::Job, index)).filter(|stored| !stored.foreign);
             job.is_some_and(|it| {
                 it.object.meta().workload_uid == **uid && it.object.meta().attempt > attempt
             })

@@ -1,9 +1,9 @@
-//! A ledger with a hub and a cluster at its ends, driven by hand.
+//! A test bench: a ledger between a hub and a cluster that the test plays.
 
 use switchyard_proto::payload_hash;
-use switchyard_proto::v1::{self, Phase, State, agent_message, hub_message};
+use switchyard_proto::v1::{self, HubMessage, Phase, State, agent_message, hub_message};
 
-use super::super::*;
+use crate::*;
 
 pub(super) const WORKLOAD_GVK: &str = "kueue.x-k8s.io/v1beta2, Kind=Workload";
 pub(super) const JOB_GVK: &str = "batch/v1, Kind=Job";
@@ -27,17 +27,17 @@ pub(super) fn assignment(uid: &str, attempt: u64, phase: Phase) -> v1::Assignmen
     }
 }
 
-/// An assignment to run whose job is stopped so long after the lease lapsed.
+/// An assignment to run, with a fence.
 pub(super) fn fenced(uid: &str, attempt: u64, after: Time) -> v1::Assignment {
     let policy = v1::on_disconnect::Policy::Fence.into();
     let rule = v1::OnDisconnect { policy, after: after.try_into().ok() };
     v1::Assignment { on_disconnect: Some(rule), ..assignment(uid, attempt, Phase::Run) }
 }
 
-pub(super) fn target(kind: Kind, uid: &str, attempt: u64) -> Target {
+pub(super) fn target(kind: ObjectKind, uid: &str, attempt: u64) -> Target {
     let (gvk, prefix) = match kind {
-        Kind::Workload => (WORKLOAD_GVK, "w"),
-        Kind::Job => (JOB_GVK, "j"),
+        ObjectKind::Workload => (WORKLOAD_GVK, "w"),
+        ObjectKind::Job => (JOB_GVK, "j"),
     };
     Target {
         gvk: gvk.into(),
@@ -47,14 +47,14 @@ pub(super) fn target(kind: Kind, uid: &str, attempt: u64) -> Target {
     }
 }
 
-fn meta(kind: Kind, attempt: u64) -> Meta {
+fn meta(kind: ObjectKind, attempt: u64) -> Meta {
     Meta {
         target: target(kind, UID, attempt),
         version: 0,
         workload_uid: UID.to_owned(),
         attempt,
         deleting: false,
-        held: None,
+        finalizer_index: None,
         owners: Vec::new(),
     }
 }
@@ -67,13 +67,13 @@ pub(super) fn no(reason: &str, message: &str) -> Option<Condition> {
     Some(Condition { is_true: false, reason: reason.to_owned(), message: message.to_owned() })
 }
 
-/// A Workload that the worker has not looked at.
+/// A Workload that the worker has not considered.
 pub(super) fn workload(attempt: u64) -> RemoteWorkload {
     RemoteWorkload {
-        meta: meta(Kind::Workload, attempt),
+        meta: meta(ObjectKind::Workload, attempt),
         active: true,
-        suspended_by_us: false,
-        follows: false,
+        suspended_by_agent: false,
+        is_follower: false,
         fence_after: None,
         priority: None,
         gate: None,
@@ -106,7 +106,7 @@ impl RemoteWorkload {
     }
 
     pub(super) fn owned(mut self) -> Self {
-        self.meta.owners = vec![target(Kind::Job, UID, self.meta.attempt).uid];
+        self.meta.owners = vec![target(ObjectKind::Job, UID, self.meta.attempt).uid];
         self
     }
 
@@ -120,21 +120,20 @@ impl RemoteWorkload {
         self
     }
 
-    pub(super) fn seen(self) -> Seen {
-        Seen::Applied(Box::new(Object::Workload(self)))
+    pub(super) fn applied(self) -> WatchEvent {
+        WatchEvent::Applied(Box::new(Object::Workload(self)))
     }
 }
 
-/// A job as it was created.
 pub(super) fn job(attempt: u64) -> RemoteJob {
-    let meta = Meta { held: Some(0), ..meta(Kind::Job, attempt) };
+    let meta = Meta { finalizer_index: Some(0), ..meta(ObjectKind::Job, attempt) };
     RemoteJob {
         meta,
         suspended: true,
         active: false,
-        tells_its_end: true,
-        several: false,
-        broken: false,
+        reports_completion: true,
+        may_change: false,
+        has_lost_member: false,
         end: None,
         status: b"j".to_vec(),
     }
@@ -159,26 +158,25 @@ impl RemoteJob {
     }
 
     pub(super) fn released(mut self) -> Self {
-        self.meta.held = None;
+        self.meta.finalizer_index = None;
         self
     }
 
-    pub(super) fn seen(self) -> Seen {
-        Seen::Applied(Box::new(Object::Job(self)))
+    pub(super) fn applied(self) -> WatchEvent {
+        WatchEvent::Applied(Box::new(Object::Job(self)))
     }
 }
 
-pub(super) fn gone(kind: Kind, attempt: u64) -> Seen {
-    Seen::Deleted { kind, workload_uid: UID.to_owned(), target: target(kind, UID, attempt) }
+pub(super) fn gone(kind: ObjectKind, attempt: u64) -> WatchEvent {
+    WatchEvent::Deleted { kind, workload_uid: UID.to_owned(), target: target(kind, UID, attempt) }
 }
 
-/// A ledger between a hub and a cluster.
 pub(super) struct Bench {
     pub(super) ledger: Ledger,
     pub(super) now: Time,
     pub(super) epoch: u64,
     revision: u64,
-    /// Actions not answered yet.
+    /// Actions without an outcome.
     pub(super) actions: Vec<Action>,
     /// The sequence number of the last report.
     pub(super) sequence: u64,
@@ -196,15 +194,15 @@ impl Bench {
             actions: Vec::new(),
             sequence: 0,
         };
-        bench.see(Seen::Synced);
+        bench.observe(WatchEvent::Synced);
         bench
     }
 
-    /// A synced ledger in a session, its empty inventory sent.
+    /// A synced ledger in a session whose empty inventory is sent.
     pub(super) fn open() -> Self {
         let mut bench = Self::new();
         bench.connect();
-        bench.heard();
+        bench.reported_states();
         bench
     }
 
@@ -217,13 +215,13 @@ impl Bench {
             lease: None,
             snapshot: true,
         };
-        self.say(hub_message::Kind::Welcome(welcome)).unwrap();
+        self.receive(hub_message::Kind::Welcome(welcome)).unwrap();
         self.sequence = 0;
     }
 
-    pub(super) fn say(&mut self, kind: hub_message::Kind) -> Result<(), SessionError> {
+    pub(super) fn receive(&mut self, kind: hub_message::Kind) -> Result<(), SessionError> {
         let message = HubMessage { session_id: 7, epoch: self.epoch, kind: Some(kind) };
-        self.actions.extend(self.ledger.hub(message, self.now)?);
+        self.actions.extend(self.ledger.on_hub_message(message, self.now)?);
         Ok(())
     }
 
@@ -242,26 +240,26 @@ impl Bench {
             assignments,
             more: false,
         };
-        self.say(hub_message::Kind::Desired(desired))
+        self.receive(hub_message::Kind::Desired(desired))
     }
 
-    /// The assignment of the test's workload changes.
-    pub(super) fn want(&mut self, attempt: u64, phase: Phase) -> &mut Self {
+    /// Sends an assignment of the test's workload.
+    pub(super) fn assign(&mut self, attempt: u64, phase: Phase) -> &mut Self {
         self.desire(vec![assignment(UID, attempt, phase)], false).unwrap();
         self
     }
 
-    /// The same, and what it is made of.
-    pub(super) fn want_of(&mut self, attempt: u64, phase: Phase, job: &[u8]) -> &mut Self {
-        self.want_made_of(assignment(UID, attempt, phase), job)
+    /// As [`Self::assign`], with this job as payload.
+    pub(super) fn assign_job(&mut self, attempt: u64, phase: Phase, job: &[u8]) -> &mut Self {
+        self.assign_payload(assignment(UID, attempt, phase), job)
     }
 
-    /// To run, with a fence.
-    pub(super) fn want_fenced_of(&mut self, attempt: u64, after: Time, job: &[u8]) -> &mut Self {
-        self.want_made_of(fenced(UID, attempt, after), job)
+    /// Assigns this job to run, with a fence.
+    pub(super) fn assign_fenced_job(&mut self, attempt: u64, after: Time, job: &[u8]) -> &mut Self {
+        self.assign_payload(fenced(UID, attempt, after), job)
     }
 
-    fn want_made_of(&mut self, assignment: v1::Assignment, job: &[u8]) -> &mut Self {
+    fn assign_payload(&mut self, assignment: v1::Assignment, job: &[u8]) -> &mut Self {
         let workload = payload().workload;
         let payload =
             v1::Payload { hash: payload_hash(&workload, job), workload, job: job.to_vec() };
@@ -278,12 +276,12 @@ impl Bench {
             assignments,
             more: false,
         };
-        self.say(hub_message::Kind::Desired(desired)).unwrap();
+        self.receive(hub_message::Kind::Desired(desired)).unwrap();
         self
     }
 
-    pub(super) fn see(&mut self, seen: Seen) -> &mut Self {
-        self.actions.extend(self.ledger.seen(seen, self.now));
+    pub(super) fn observe(&mut self, seen: WatchEvent) -> &mut Self {
+        self.actions.extend(self.ledger.on_watch_event(seen, self.now));
         self
     }
 
@@ -293,60 +291,65 @@ impl Bench {
         self
     }
 
-    /// The actions asked for since last time, in words.
-    pub(super) fn asked(&mut self) -> Vec<String> {
+    /// The actions since the last call, in words.
+    pub(super) fn new_actions(&mut self) -> Vec<String> {
         self.actions
             .iter()
             .map(|action| format!("{} {:?}", action.verb.name(), action.kind))
             .collect()
     }
 
-    /// Answers the only action under way.
+    /// Sets the outcome of the only running action.
     pub(super) fn answer(&mut self, outcome: Outcome) -> &mut Self {
         assert_eq!(self.actions.len(), 1, "{:?}", self.actions);
         let action = self.actions.remove(0);
-        self.actions.extend(self.ledger.done(&action, outcome, self.now));
+        self.actions.extend(self.ledger.on_outcome(&action, outcome, self.now));
         self
     }
 
-    /// What the hub is told, message by message; its acknowledgements of revisions left out. `RUNNING` waits for a
-    /// moment, so one passes.
-    pub(super) fn told(&mut self) -> Vec<v1::Observation> {
+    /// The observations sent since the last call. Lets a moment pass, because `RUNNING` waits for
+    /// one.
+    pub(super) fn reported(&mut self) -> Vec<v1::Observation> {
         self.now += Time::from_millis(250);
-        let mut told = Vec::new();
-        while let Some(kind) = self.ledger.outgoing(self.now) {
+        let mut reports = Vec::new();
+        while let Some(kind) = self.ledger.next_message(self.now) {
             match kind {
                 agent_message::Kind::Observed(observed) => {
                     self.sequence = observed.sequence;
-                    told.extend(observed.observations);
+                    reports.extend(observed.observations);
                 }
                 agent_message::Kind::DesiredAck(_) | agent_message::Kind::Digest(_) => {}
                 other => panic!("{other:?}"),
             }
         }
-        told
+        reports
     }
 
-    /// As [`Self::told`], in short: attempt and state.
-    pub(super) fn heard(&mut self) -> Vec<(u64, State)> {
-        self.told().iter().map(|observation| (observation.attempt, observation.state())).collect()
+    /// As [`Self::reported`], reduced to attempt and state.
+    pub(super) fn reported_states(&mut self) -> Vec<(u64, State)> {
+        self.reported()
+            .iter()
+            .map(|observation| (observation.attempt, observation.state()))
+            .collect()
     }
 
-    /// The hub has persisted everything it was told.
+    /// The hub acknowledges all reports.
     pub(super) fn persist(&mut self) -> &mut Self {
-        self.say(hub_message::Kind::ObservedAck(self.sequence)).unwrap();
+        self.receive(hub_message::Kind::ObservedAck(self.sequence)).unwrap();
         self
     }
 
-    /// Up to a job that runs under attempt 1.
+    /// A bench whose job runs under attempt 1.
     pub(super) fn running() -> Self {
         let mut bench = Self::open();
-        bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
         bench
-            .see(workload(1).admitted().seen())
+            .assign(1, Phase::Run)
+            .answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+        bench
+            .observe(workload(1).admitted().applied())
             .answer(Outcome::Object(Box::new(Object::Job(job(1)))));
-        bench.see(workload(1).admitted().owned().seen()).see(job(1).running().seen());
-        assert_eq!(bench.heard().last(), Some(&(1, State::Running)));
+        bench.observe(workload(1).admitted().owned().applied()).observe(job(1).running().applied());
+        assert_eq!(bench.reported_states().last(), Some(&(1, State::Running)));
         bench
     }
 }

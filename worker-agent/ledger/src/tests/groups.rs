@@ -1,90 +1,99 @@
-//! Jobs that are several objects, jobs whose pods speak for them, and Workloads whose pods come with another one's job.
+//! Jobs of several objects, jobs that report their pods' statuses, and followers: Workloads whose
+//! pods come with another Workload's job.
 
 use switchyard_proto::v1::{Phase, State};
 
-use super::super::*;
 use super::build::*;
+use crate::*;
 
-/// A group, as far as it is there.
+/// A group, as far as its objects exist.
 fn group(attempt: u64) -> RemoteJob {
-    RemoteJob { several: true, ..job(attempt) }
+    RemoteJob { may_change: true, ..job(attempt) }
 }
 
 fn made(attempt: u64) -> Outcome {
     Outcome::Object(Box::new(Object::Job(group(attempt).running())))
 }
 
-/// Up to a group that runs whole under attempt 1.
+/// A bench whose complete group runs under attempt 1.
 fn running() -> Bench {
     let mut bench = Bench::open();
-    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
-    assert_eq!(bench.see(workload(1).admitted().seen()).asked(), ["create Job"]);
+    bench.assign(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    assert_eq!(bench.observe(workload(1).admitted().applied()).new_actions(), ["create Job"]);
     bench.answer(made(1));
-    assert!(bench.asked().is_empty(), "all of it is there");
-    assert_eq!(bench.heard().last(), Some(&(1, State::Running)));
+    assert!(bench.new_actions().is_empty(), "all of it is there");
+    assert_eq!(bench.reported_states().last(), Some(&(1, State::Running)));
     bench
 }
 
 #[test]
-fn a_group_of_which_something_could_not_be_made_is_not_taken_for_whole() {
+fn group_with_failed_creation_is_incomplete() {
     let mut bench = Bench::open();
-    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
-    bench.see(workload(1).admitted().seen());
-    bench.answer(Outcome::Refused(Trouble::refused("Forbidden", "one of them may not be")));
-    bench.see(group(1).seen());
-    assert_eq!(bench.heard().last(), Some(&(1, State::Refused)), "although others are there");
-    assert_eq!(bench.pass(Time::from_millis(250)).asked(), ["create Job"]);
+    bench.assign(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    bench.observe(workload(1).admitted().applied());
+    bench.answer(Outcome::Rejected(Rejection::refused("Forbidden", "one of them may not be")));
+    bench.observe(group(1).applied());
+    assert_eq!(
+        bench.reported_states().last(),
+        Some(&(1, State::Refused)),
+        "although others are there"
+    );
+    assert_eq!(bench.pass(Time::from_millis(250)).new_actions(), ["create Job"]);
     bench.answer(made(1));
-    assert_eq!(bench.heard().last(), Some(&(1, State::Running)));
+    assert_eq!(bench.reported_states().last(), Some(&(1, State::Running)));
 }
 
 #[test]
-fn what_comes_to_a_group_is_made_while_it_runs_and_once() {
+fn added_group_member_is_created_once_while_running() {
     let mut bench = running();
-    bench.want_of(1, Phase::Run, b"more");
-    assert_eq!(bench.asked(), ["create Job"]);
+    bench.assign_job(1, Phase::Run, b"more");
+    assert_eq!(bench.new_actions(), ["create Job"]);
     bench.answer(made(1));
     assert!(
-        bench.want_of(1, Phase::Run, b"more").see(group(1).running().seen()).asked().is_empty()
+        bench
+            .assign_job(1, Phase::Run, b"more")
+            .observe(group(1).running().applied())
+            .new_actions()
+            .is_empty()
     );
-    assert!(bench.heard().iter().all(|told| *told == (1, State::Running)));
+    assert!(bench.reported_states().iter().all(|reports| *reports == (1, State::Running)));
 }
 
 #[test]
-fn nothing_comes_to_a_job_of_one_object() {
+fn single_object_job_is_not_created_again() {
     let mut bench = Bench::running();
-    bench.want_of(1, Phase::Run, b"more");
-    assert!(bench.asked().is_empty());
+    bench.assign_job(1, Phase::Run, b"more");
+    assert!(bench.new_actions().is_empty());
 }
 
 #[test]
-fn an_agent_that_begins_anew_makes_sure_that_a_group_is_whole() {
+fn restarted_agent_completes_group() {
     let mut bench = Bench::open();
-    bench.see(workload(1).admitted().seen()).see(group(1).running().seen());
-    assert_eq!(bench.want(1, Phase::Run).asked(), ["create Job"]);
+    bench.observe(workload(1).admitted().applied()).observe(group(1).running().applied());
+    assert_eq!(bench.assign(1, Phase::Run).new_actions(), ["create Job"]);
     bench.answer(made(1));
-    assert!(bench.asked().is_empty());
+    assert!(bench.new_actions().is_empty());
 }
 
 #[test]
-fn a_group_that_loses_a_part_is_over_and_the_rest_is_removed_with_the_attempt() {
+fn group_that_loses_member_ends_and_is_removed() {
     let mut bench = running();
-    bench.see(RemoteJob { broken: true, ..group(1).running() }.seen());
-    assert!(bench.asked().is_empty(), "nothing is made in its place");
-    assert_eq!(bench.heard(), [(1, State::Evicted)]);
-    assert_eq!(bench.persist().want(1, Phase::Absent).asked(), ["delete Job"]);
+    bench.observe(RemoteJob { has_lost_member: true, ..group(1).running() }.applied());
+    assert!(bench.new_actions().is_empty(), "nothing is made in its place");
+    assert_eq!(bench.reported_states(), [(1, State::Evicted)]);
+    assert_eq!(bench.persist().assign(1, Phase::Absent).new_actions(), ["delete Job"]);
     bench.answer(Outcome::Accepted);
-    bench.see(RemoteJob { broken: true, ..group(1).running().deleting() }.seen());
-    assert_eq!(bench.asked(), ["release Job"]);
+    bench.observe(RemoteJob { has_lost_member: true, ..group(1).running().deleting() }.applied());
+    assert_eq!(bench.new_actions(), ["release Job"]);
 }
 
 #[test]
-fn what_the_pods_of_a_job_say_is_shown_for_its_own_status_and_only_with_their_attempt() {
+fn pod_statuses_replace_job_status_of_same_attempt() {
     let mut bench = Bench::running();
     let parts = |attempt, status: &[u8]| parts("ns", attempt, status);
-    let mut shown = |seen: Seen| {
-        bench.see(seen).pass(Time::from_secs(1));
-        bench.told().pop().map(|it| String::from_utf8(it.job_status).unwrap())
+    let mut shown = |seen: WatchEvent| {
+        bench.observe(seen).pass(Time::from_secs(1));
+        bench.reported().pop().map(|it| String::from_utf8(it.job_status).unwrap())
     };
     assert_eq!(shown(parts(1, b"pods")).as_deref(), Some("pods"));
     assert_eq!(shown(parts(1, b"pods")), None, "nothing new");
@@ -93,60 +102,61 @@ fn what_the_pods_of_a_job_say_is_shown_for_its_own_status_and_only_with_their_at
     assert_eq!(shown(parts(1, b"more")).as_deref(), Some("more"));
 }
 
-/// Anybody may write the marks of a copy on pods of their own.
+/// Any user can mark pods of their own as parts of a copy.
 #[test]
-fn pods_in_another_namespace_say_nothing_of_a_job() {
+fn pods_in_other_namespace_are_ignored() {
     let mut bench = Bench::running();
-    bench.see(parts("another", 1, b"forged")).pass(Time::from_secs(1));
-    assert!(bench.told().is_empty());
+    bench.observe(parts("another", 1, b"forged")).pass(Time::from_secs(1));
+    assert!(bench.reported().is_empty());
     bench
-        .see(parts("ns", 1, b"pods"))
-        .see(parts("another", 1, b"forged more"))
+        .observe(parts("ns", 1, b"pods"))
+        .observe(parts("another", 1, b"forged more"))
         .pass(Time::from_secs(1));
-    let shown = bench.told().pop().map(|it| String::from_utf8(it.job_status).unwrap());
+    let shown = bench.reported().pop().map(|it| String::from_utf8(it.job_status).unwrap());
     assert_eq!(shown.as_deref(), Some("pods"));
-    bench.see(parts("another", 1, b"")).pass(Time::from_secs(1));
-    assert!(bench.told().is_empty());
+    bench.observe(parts("another", 1, b"")).pass(Time::from_secs(1));
+    assert!(bench.reported().is_empty());
 }
 
 #[test]
-fn pods_seen_before_their_job_are_shown_with_it() {
+fn pods_observed_before_their_job_are_reported() {
     let mut bench = Bench::open();
-    bench.see(parts("ns", 1, b"pods"));
+    bench.observe(parts("ns", 1, b"pods"));
     assert!(bench.ledger.is_empty(), "pods alone are no copy");
     bench
-        .see(workload(1).admitted().seen())
-        .see(group(1).running().seen())
+        .observe(workload(1).admitted().applied())
+        .observe(group(1).running().applied())
         .pass(Time::from_secs(1));
-    let shown = bench.told().pop().map(|it| String::from_utf8(it.job_status).unwrap());
+    let shown = bench.reported().pop().map(|it| String::from_utf8(it.job_status).unwrap());
     assert_eq!(shown.as_deref(), Some("pods"));
 }
 
-fn parts(namespace: &str, attempt: u64, status: &[u8]) -> Seen {
+fn parts(namespace: &str, attempt: u64, status: &[u8]) -> WatchEvent {
     let (namespace, workload_uid) = (namespace.to_owned(), UID.to_owned());
-    Seen::Parts { namespace, workload_uid, attempt, status: status.to_vec() }
+    WatchEvent::PodStatuses { namespace, workload_uid, attempt, status: status.to_vec() }
 }
 
-/// A Workload whose pods come with the job of another.
 fn follower() -> RemoteWorkload {
-    RemoteWorkload { follows: true, ..workload(1) }
+    RemoteWorkload { is_follower: true, ..workload(1) }
 }
 
-/// Up to one that has quota under attempt 1.
+/// A bench whose follower has quota under attempt 1.
 fn following() -> Bench {
     let mut bench = Bench::open();
-    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(follower()))));
-    assert!(bench.see(follower().admitted().seen()).asked().is_empty(), "nothing is made for it");
+    bench.assign(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(follower()))));
+    assert!(
+        bench.observe(follower().admitted().applied()).new_actions().is_empty(),
+        "nothing is made for it"
+    );
     bench
 }
 
 #[test]
-fn nothing_is_made_for_a_workload_whose_pods_come_with_anothers_job_and_it_runs_once_it_has_quota()
-{
+fn follower_has_no_job_and_runs_with_quota() {
     let mut bench = following();
-    assert_eq!(bench.heard(), [(1, State::Waiting), (1, State::Running)]);
-    assert_eq!(bench.want(1, Phase::Absent).asked(), ["delete Workload"]);
+    assert_eq!(bench.reported_states(), [(1, State::Waiting), (1, State::Running)]);
+    assert_eq!(bench.assign(1, Phase::Absent).new_actions(), ["delete Workload"]);
     bench.answer(Outcome::Accepted);
-    bench.see(gone(Kind::Workload, 1));
-    assert_eq!(bench.heard(), [(1, State::Gone)]);
+    bench.observe(gone(ObjectKind::Workload, 1));
+    assert_eq!(bench.reported_states(), [(1, State::Gone)]);
 }

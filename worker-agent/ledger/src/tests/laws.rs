@@ -1,31 +1,34 @@
-//! The ledger against a small cluster and a small hub, under random interleavings.
+//! Property test: the ledger with a small cluster and a small hub, under random interleavings.
 //!
-//! The cluster has an API server (names are unique, finalizers hold, uids and versions grow), watches that lag, and the
-//! worker's own controllers. Actions take their time, fail, and fail after they happened. The agent restarts, sessions
-//! break, messages come twice. After each step the laws are checked; at the end faults stop and all must settle.
+//! The cluster has an API server (unique names, effective finalizers, growing uids and versions),
+//! lagging watches, and the worker's own controllers. Actions take time, fail, or fail after they
+//! took effect. The agent restarts, sessions break, and messages arrive twice. The test checks the
+//! laws after each step. At the end the faults stop, and everything must settle.
 
+mod checks;
 mod cluster;
 
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use switchyard_proto::v1::{self, Phase, State, agent_message, hub_message};
+use switchyard_proto::v1::{self, HubMessage, Phase, State, agent_message, hub_message};
 
+use self::checks::short;
 use self::cluster::{Cluster, Stored};
-use super::super::*;
 use super::build::{assignment, payload};
+use crate::*;
 
 const WORKLOADS: usize = 3;
-/// The workload in whose way a foreign object lies.
+/// The workload whose name a foreign object occupies.
 const BLOCKED: usize = 2;
-/// The workload whose job is stopped so long after the lease lapsed.
+/// The workload with a fence.
 const FENCED: usize = 1;
 const AFTER: Time = Time::from_secs(1);
 
-/// The priority class of all.
+/// The priority class of all workloads.
 const CLASS: &str = "class";
 
-/// The priority that the hub wants: another one whenever it changes its mind.
+/// The desired priority, which changes with every assignment.
 fn priority((attempt, phase): (u64, Phase)) -> i32 {
     i32::try_from(attempt).unwrap_or(0) * 10 + phase as i32
 }
@@ -34,14 +37,14 @@ fn uid(index: usize) -> String {
     format!("u{index}")
 }
 
-/// What the hub remembers of one workload.
+/// The hub's memory of one workload.
 #[derive(Clone, Debug, Default)]
 struct HubWorkload {
     assignment: Option<(u64, Phase)>,
     attempt: u64,
-    /// The attempt that ended, as the hub was told.
+    /// The attempt whose end was reported.
     ended: Option<u64>,
-    /// The attempt whose job, as the hub was told last, somebody took away on the worker.
+    /// The attempt whose job another client deleted on the worker, by the last report.
     taken: Option<u64>,
 }
 
@@ -49,7 +52,7 @@ struct World {
     cluster: Cluster,
     ledger: Ledger,
     now: Time,
-    /// Until when the lease lasts, as the agent wrote it down.
+    /// The end of the lease, as the agent wrote it down.
     lease: Time,
     hub: Vec<HubWorkload>,
     revision: u64,
@@ -68,9 +71,12 @@ impl World {
     fn new() -> Self {
         let mut cluster = Cluster::default();
         let name = format!("job-{}", uid(BLOCKED));
-        let meta = Meta { held: None, ..cluster.meta(Kind::Workload, &name, "nobody's", 0) };
+        let meta = Meta {
+            finalizer_index: None,
+            ..cluster.meta(ObjectKind::Workload, &name, "nobody's", 0)
+        };
         let object = Object::Workload(RemoteWorkload { meta, ..super::build::workload(0) });
-        cluster.objects.insert((Kind::Workload, name), Stored { object, foreign: true });
+        cluster.objects.insert((ObjectKind::Workload, name), Stored { object, foreign: true });
         let mut world = Self {
             cluster,
             ledger: fresh_ledger(),
@@ -87,10 +93,10 @@ impl World {
         world
     }
 
-    /// The agent's process dies and begins anew; what it had under way is lost, or has happened all the same.
+    /// Restarts the agent. Its running actions are lost, or took effect unnoticed.
     fn restart(&mut self) {
         self.ledger = fresh_ledger();
-        self.ledger.recall(1, self.lease);
+        self.ledger.restore(1, self.lease);
         self.disconnect();
         self.actions.clear();
         self.cluster.events.clear();
@@ -102,13 +108,13 @@ impl World {
             .map(|it| it.object.clone())
             .collect();
         for object in ours {
-            self.see(Seen::Applied(Box::new(object)));
+            self.observe(WatchEvent::Applied(Box::new(object)));
         }
-        self.see(Seen::Synced);
+        self.observe(WatchEvent::Synced);
     }
 
-    fn see(&mut self, seen: Seen) {
-        let actions = self.ledger.seen(seen, self.now);
+    fn observe(&mut self, seen: WatchEvent) {
+        let actions = self.ledger.on_watch_event(seen, self.now);
         self.actions.extend(actions);
     }
 
@@ -129,14 +135,14 @@ impl World {
             lease: None,
             snapshot: true,
         };
-        self.say(hub_message::Kind::Welcome(welcome));
+        self.receive(hub_message::Kind::Welcome(welcome));
         self.send_all();
     }
 
-    fn say(&mut self, kind: hub_message::Kind) {
+    fn receive(&mut self, kind: hub_message::Kind) {
         let message = HubMessage { session_id: 1, epoch: 1, kind: Some(kind) };
         if self.open {
-            let actions = self.ledger.hub(message, self.now).unwrap();
+            let actions = self.ledger.on_hub_message(message, self.now).unwrap();
             self.actions.extend(actions);
         }
     }
@@ -167,7 +173,7 @@ impl World {
         let assignments = (0..WORKLOADS).filter_map(|index| self.assignment(index)).collect();
         let payloads = vec![payload()];
         let revision = self.revision;
-        self.say(hub_message::Kind::Desired(v1::Desired {
+        self.receive(hub_message::Kind::Desired(v1::Desired {
             revision,
             snapshot: true,
             payloads,
@@ -176,7 +182,7 @@ impl World {
         }));
     }
 
-    /// The hub's mind changes about one workload.
+    /// The hub changes one assignment.
     fn decide(&mut self, index: usize, choice: u8) {
         let Some(mut workload) = self.hub.get(index).cloned() else { return };
         let next = match (workload.assignment, choice) {
@@ -210,14 +216,14 @@ impl World {
                 assignments,
                 ..v1::Desired::default()
             };
-            self.say(hub_message::Kind::Desired(desired.clone()));
-            // Once more: it must change nothing.
-            self.say(hub_message::Kind::Desired(desired));
+            self.receive(hub_message::Kind::Desired(desired.clone()));
+            // A repeated message must change nothing.
+            self.receive(hub_message::Kind::Desired(desired));
         }
     }
 
     fn listen(&mut self) {
-        while let Some(kind) = self.ledger.outgoing(self.now) {
+        while let Some(kind) = self.ledger.next_message(self.now) {
             if let agent_message::Kind::Observed(observed) = kind {
                 self.up.push_back(observed);
             }
@@ -256,7 +262,7 @@ impl World {
                     if self
                         .cluster
                         .objects
-                        .contains_key(&(Kind::Job, format!("job-{}", uid(index))))
+                        .contains_key(&(ObjectKind::Job, format!("job-{}", uid(index))))
                     {
                         self.cluster
                             .violations
@@ -273,20 +279,20 @@ impl World {
         if !ends.is_empty() {
             self.send_all();
         }
-        self.say(hub_message::Kind::ObservedAck(observed.sequence));
+        self.receive(hub_message::Kind::ObservedAck(observed.sequence));
     }
 
-    /// One action happens, or does not, or does and nobody hears of it.
+    /// One action takes effect, or fails, or takes effect without an answer.
     fn act(&mut self, choice: usize, luck: u8) {
         if self.actions.is_empty() {
             return;
         }
         let action = self.actions.remove(choice % self.actions.len());
         let outcome = match luck {
-            0 => Outcome::Failed("never sent".to_owned()),
+            0 => Outcome::Unknown("never sent".to_owned()),
             1 => {
                 self.cluster.perform(&action);
-                Outcome::Failed("no answer".to_owned())
+                Outcome::Unknown("no answer".to_owned())
             }
             _ => self.cluster.perform(&action),
         };
@@ -296,22 +302,22 @@ impl World {
             other => format!("{other:?}"),
         };
         self.trace.push(format!("{verb} {kind:?} of {uid} -> {came}"));
-        let more = self.ledger.done(&action, outcome, self.now);
+        let more = self.ledger.on_outcome(&action, outcome, self.now);
         self.actions.extend(more);
     }
 
-    fn deliver(&mut self, kind: Kind, twice: bool) {
+    fn deliver(&mut self, kind: ObjectKind, twice: bool) {
         let Some(seen) = self.cluster.events.get_mut(&kind).and_then(VecDeque::pop_front) else {
             return;
         };
         self.trace.push(match &seen {
-            Seen::Applied(object) => format!("seen {}", short(object)),
+            WatchEvent::Applied(object) => format!("seen {}", short(object)),
             other => format!("seen {other:?}"),
         });
         if twice {
-            self.see(seen.clone());
+            self.observe(seen.clone());
         }
-        self.see(seen);
+        self.observe(seen);
     }
 
     fn pass(&mut self, time: Time) {
@@ -325,8 +331,8 @@ impl World {
         match kind {
             0..=3 => self.decide(index, choice % 5),
             4..=7 => self.act(usize::from(choice), choice),
-            8..=10 => self.deliver(Kind::Workload, choice == 0),
-            11..=13 => self.deliver(Kind::Job, choice == 0),
+            8..=10 => self.deliver(ObjectKind::Workload, choice == 0),
+            11..=13 => self.deliver(ObjectKind::Job, choice == 0),
             14..=17 => self.cluster.controllers(index, choice % 7),
             18 => self.cluster.finish(index, choice % 2 == 0),
             19 | 20 => self.hub_reads(),
@@ -343,50 +349,29 @@ impl World {
                 self.disconnect();
             }
             24 if choice > 9 => self.renew(Time::from_secs(3)),
-            24 if choice < 2 => self.cluster.delete(Kind::Job, &format!("job-{}", uid(index))),
+            24 if choice < 2 => {
+                self.cluster.delete(ObjectKind::Job, &format!("job-{}", uid(index)))
+            }
             _ => self.pass(Time::from_millis(300)),
         }
         self.listen();
         self.check();
     }
 
-    fn check(&self) {
-        assert!(
-            self.cluster.violations.is_empty(),
-            "{:?}\n{}",
-            self.cluster.violations,
-            self.trace.join("\n")
-        );
-        for stored in self.cluster.objects.values() {
-            let Object::Job(job) = &stored.object else { continue };
-            // An end that the hub does not know is held.
-            let known = self.hub.iter().enumerate().any(|(index, hub)| {
-                uid(index) == job.meta.workload_uid
-                    && hub.ended.is_some_and(|ended| ended >= job.meta.attempt)
-            });
-            let lost = job.end.is_some() && job.meta.held.is_none() && !known;
-            assert!(
-                !lost,
-                "an end the hub does not know was released: {job:?}\n{}",
-                self.trace.join("\n")
-            );
-        }
-    }
-
-    /// Everything that can happen does, without a hub, until long after the lease has lapsed.
+    /// Lets everything happen without a hub until long after the lease expired.
     fn apart(&mut self) {
         self.trace.push("apart".to_owned());
         self.disconnect();
         self.turns(12);
         let name = format!("job-{}", uid(FENCED));
         if let Some(Stored { object: Object::Job(job), foreign: false }) =
-            self.cluster.objects.get(&(Kind::Job, name))
+            self.cluster.objects.get(&(ObjectKind::Job, name))
         {
             assert!(!job.active, "runs beyond its fence: {job:?}\n{}", self.trace.join("\n"));
         }
     }
 
-    /// Faults stop: everything that can happen does, until nothing changes.
+    /// Without faults, lets everything happen until nothing changes.
     fn settle(&mut self) {
         self.connect();
         self.turns(60);
@@ -403,7 +388,7 @@ impl World {
             while !self.actions.is_empty() {
                 self.act(0, 2);
             }
-            for kind in [Kind::Workload, Kind::Job] {
+            for kind in [ObjectKind::Workload, ObjectKind::Job] {
                 while self.cluster.events.get(&kind).is_some_and(|events| !events.is_empty()) {
                     self.deliver(kind, false);
                 }
@@ -417,71 +402,9 @@ impl World {
             self.check();
         }
     }
-
-    fn check_settled(&self) {
-        for (index, hub) in self.hub.iter().enumerate() {
-            let name = format!("job-{}", uid(index));
-            let mine = |kind| {
-                let stored = self.cluster.objects.get(&(kind, name.clone()));
-                stored.filter(|it| !it.foreign).map(|it| it.object.clone())
-            };
-            let (workload, job) = (mine(Kind::Workload), mine(Kind::Job));
-            let text = format!(
-                "{name} wants {:?}, has {workload:?} and {job:?}\n{}",
-                hub,
-                self.trace.join("\n")
-            );
-            match hub.assignment {
-                None => assert!(workload.is_none() && job.is_none(), "left over: {text}"),
-                Some((_, Phase::Absent)) => panic!("a tombstone stays: {text}"),
-                Some(_) if index == BLOCKED => {
-                    assert!(workload.is_none() && job.is_none(), "{text}")
-                }
-                Some((attempt, phase)) => {
-                    // An attempt that was said to be deleted on the worker is over until the hub begins another, whatever a
-                    // creation that was under way has made of it.
-                    let Some(workload) = workload else { continue };
-                    assert_eq!(workload.meta().attempt, attempt, "{text}");
-                    let over = hub.taken == Some(attempt);
-                    if let Object::Workload(workload) = &workload
-                        && workload.finished.is_none()
-                        && !over
-                    {
-                        let has = workload.priority.as_ref().map(|it| it.value);
-                        assert_eq!(has, Some(priority((attempt, phase))), "{text}");
-                    }
-                    if let Some(Object::Job(job)) = job {
-                        assert_eq!(job.meta.attempt, attempt, "{text}");
-                        assert_eq!(job.active, phase == Phase::Run, "{text}");
-                    }
-                }
-            }
-        }
-    }
 }
 
-/// An object in a line.
-fn short(object: &Object) -> String {
-    let meta = object.meta();
-    let facts = match object {
-        Object::Workload(it) => {
-            format!(
-                "active {} admitted {} owned {}",
-                it.active,
-                it.admitted.is_some(),
-                !meta.owners.is_empty()
-            )
-        }
-        Object::Job(it) => {
-            format!("running {} ended {} held {}", it.active, it.end.is_some(), meta.held.is_some())
-        }
-    };
-    let (kind, uid, attempt, deleting) =
-        (object.kind(), &meta.workload_uid, meta.attempt, meta.deleting);
-    format!("{kind:?} {} of {uid} attempt {attempt} deleting {deleting}: {facts}", meta.target.uid)
-}
-
-/// How many cases a run plays: `PROPTEST_CASES`, or more than proptest's default, since a case is short.
+/// The number of cases: `PROPTEST_CASES`, or more than proptest's default, since a case is short.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(600)
 }
@@ -490,7 +413,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_the_laws_hold_and_all_settles(
+    fn laws_hold_and_everything_settles(
         steps in proptest::collection::vec((0_u8..26, 0_usize..WORKLOADS, 0_u8..20), 1..250),
         apart in any::<bool>(),
     ) {

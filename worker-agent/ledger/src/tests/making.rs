@@ -1,128 +1,136 @@
-//! What is made for an assignment, and when not.
+//! Creation: what the agent creates for an assignment, and when.
 
 use rstest::rstest;
 use switchyard_proto::v1::{Phase, State};
 
-use super::super::*;
 use super::build::*;
+use crate::*;
 
 #[test]
-fn reserve_makes_the_workload_and_nothing_else() {
+fn reserve_creates_only_workload() {
     let mut bench = Bench::open();
-    assert_eq!(bench.want(1, Phase::Reserve).asked(), ["create Workload"]);
+    assert_eq!(bench.assign(1, Phase::Reserve).new_actions(), ["create Workload"]);
     bench.answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
-    bench.see(workload(1).admitted().seen());
-    assert!(bench.asked().is_empty());
-    assert_eq!(bench.heard(), [(1, State::Waiting), (1, State::Reserved)]);
+    bench.observe(workload(1).admitted().applied());
+    assert!(bench.new_actions().is_empty());
+    assert_eq!(bench.reported_states(), [(1, State::Waiting), (1, State::Reserved)]);
 }
 
 #[test]
-fn run_makes_the_job_once_the_worker_has_admitted_the_workload() {
+fn run_creates_job_after_admission() {
     let mut bench = Bench::open();
-    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
-    assert!(bench.asked().is_empty(), "not admitted");
-    assert_eq!(bench.see(workload(1).admitted().seen()).asked(), ["create Job"]);
+    bench.assign(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    assert!(bench.new_actions().is_empty(), "not admitted");
+    assert_eq!(bench.observe(workload(1).admitted().applied()).new_actions(), ["create Job"]);
 }
 
 #[test]
-fn nothing_is_done_before_everything_has_been_listed() {
+fn ledger_acts_only_once_synced() {
     let mut bench = Bench::open();
     let rules = Rules { hub_id: "hub".to_owned(), namespaces: AllowedNamespaces::All };
     bench.ledger = Ledger::new(rules);
     bench.connect();
-    bench.want(1, Phase::Reserve);
-    assert!(bench.asked().is_empty());
-    assert!(bench.heard().is_empty(), "not even the inventory");
-    assert_eq!(bench.see(Seen::Synced).asked(), ["create Workload"]);
+    bench.assign(1, Phase::Reserve);
+    assert!(bench.new_actions().is_empty());
+    assert!(bench.reported_states().is_empty(), "not even the inventory");
+    assert_eq!(bench.observe(WatchEvent::Synced).new_actions(), ["create Workload"]);
 }
 
 #[test]
-fn the_same_again_changes_nothing() {
+fn repeated_message_changes_nothing() {
     let mut bench = Bench::running();
-    bench.want(1, Phase::Run).want(1, Phase::Reserve);
-    bench.see(workload(1).admitted().owned().seen()).see(job(1).running().seen());
-    assert!(bench.asked().is_empty());
-    assert!(bench.heard().is_empty());
+    bench.assign(1, Phase::Run).assign(1, Phase::Reserve);
+    bench.observe(workload(1).admitted().owned().applied()).observe(job(1).running().applied());
+    assert!(bench.new_actions().is_empty());
+    assert!(bench.reported_states().is_empty());
 }
 
 #[rstest]
 #[case::an_object_in_the_way(
-    Outcome::Refused(Trouble::refused("ObjectInTheWay", "x")),
+    Outcome::Rejected(Rejection::refused("ObjectInTheWay", "x")),
     State::Refused
 )]
-#[case::no_such_namespace(Outcome::Refused(Trouble::unfit("NamespaceNotFound", "x")), State::Unfit)]
+#[case::no_such_namespace(
+    Outcome::Rejected(Rejection::unfit("NamespaceNotFound", "x")),
+    State::Unfit
+)]
 #[case::what_another_workload_left(Outcome::Occupied { by: "u0".to_owned() }, State::Waiting)]
-fn what_cannot_be_made_is_reported_and_tried_again(#[case] outcome: Outcome, #[case] state: State) {
+fn rejected_creation_is_reported_and_retried(#[case] outcome: Outcome, #[case] state: State) {
     let mut bench = Bench::open();
-    bench.want(1, Phase::Reserve).answer(outcome);
-    assert!(bench.asked().is_empty(), "not at once");
-    assert_eq!(bench.heard(), [(1, state)]);
-    assert_eq!(bench.pass(Time::from_millis(250)).asked(), ["create Workload"]);
+    bench.assign(1, Phase::Reserve).answer(outcome);
+    assert!(bench.new_actions().is_empty(), "not at once");
+    assert_eq!(bench.reported_states(), [(1, state)]);
+    assert_eq!(bench.pass(Time::from_millis(250)).new_actions(), ["create Workload"]);
     bench.answer(Outcome::Object(Box::new(Object::Workload(workload(1).admitted()))));
-    assert_eq!(bench.heard(), [(1, State::Reserved)]);
+    assert_eq!(bench.reported_states(), [(1, State::Reserved)]);
 }
 
 #[test]
-fn failures_are_tried_again_ever_more_slowly() {
+fn failed_action_retries_with_backoff() {
     let mut bench = Bench::open();
-    bench.want(1, Phase::Reserve).ledger.session_closed();
+    bench.assign(1, Phase::Reserve).ledger.session_closed();
     let mut waits = Vec::new();
     for _ in 0..10 {
-        bench.answer(Outcome::Failed("down".to_owned()));
+        bench.answer(Outcome::Unknown("down".to_owned()));
         let wake = bench.ledger.next_wakeup().unwrap();
         waits.push((wake - bench.now).as_millis());
         bench.pass(wake - bench.now);
     }
     assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000]);
-    assert!(bench.heard().is_empty(), "an API server that is away is no state of a workload");
+    assert!(
+        bench.reported_states().is_empty(),
+        "an API server that is away is no state of a workload"
+    );
 }
 
 #[test]
-fn a_namespace_that_is_not_allowed_is_refused_without_touching_the_cluster() {
+fn disallowed_namespace_is_refused_without_action() {
     let mut bench = Bench::open();
     let only = AllowedNamespaces::Only(["other".to_owned()].into());
     bench.ledger = Ledger::new(Rules { hub_id: "hub".to_owned(), namespaces: only });
-    bench.see(Seen::Synced).connect();
-    bench.want(1, Phase::Reserve);
-    assert!(bench.asked().is_empty());
-    let told = bench.told();
-    assert_eq!(told[0].state(), State::Refused);
-    assert_eq!(told[0].reasons[0].code, "NamespaceNotAllowed");
+    bench.observe(WatchEvent::Synced).connect();
+    bench.assign(1, Phase::Reserve);
+    assert!(bench.new_actions().is_empty());
+    let reports = bench.reported();
+    assert_eq!(reports[0].state(), State::Refused);
+    assert_eq!(reports[0].reasons[0].code, "NamespaceNotAllowed");
 }
 
 #[test]
-fn suspend_stops_the_job_through_its_workload_and_run_starts_it_again() {
+fn suspend_deactivates_workload_and_run_activates() {
     let mut bench = Bench::running();
-    assert_eq!(bench.want(1, Phase::Suspend).asked(), ["deactivate Workload"]);
+    assert_eq!(bench.assign(1, Phase::Suspend).new_actions(), ["deactivate Workload"]);
     let mut stopped = workload(1).admitted().owned();
-    (stopped.active, stopped.suspended_by_us) = (false, true);
+    (stopped.active, stopped.suspended_by_agent) = (false, true);
     bench.answer(Outcome::Object(Box::new(Object::Workload(stopped.clone()))));
-    assert!(bench.heard().is_empty(), "its pods still run");
+    assert!(bench.reported_states().is_empty(), "its pods still run");
     stopped.evicted = yes("Deactivated");
     stopped.admitted = no("NoReservation", "");
-    bench.see(Seen::Applied(Box::new(Object::Workload(stopped)))).see(job(1).seen());
-    assert_eq!(bench.heard(), [(1, State::Suspended)]);
-    assert_eq!(bench.want(1, Phase::Run).asked(), ["activate Workload"]);
+    bench
+        .observe(WatchEvent::Applied(Box::new(Object::Workload(stopped))))
+        .observe(job(1).applied());
+    assert_eq!(bench.reported_states(), [(1, State::Suspended)]);
+    assert_eq!(bench.assign(1, Phase::Run).new_actions(), ["activate Workload"]);
     bench.answer(Outcome::Object(Box::new(Object::Workload(workload(1).admitted().owned()))));
-    assert_eq!(bench.heard(), [(1, State::Running)]);
+    assert_eq!(bench.reported_states(), [(1, State::Running)]);
 }
 
 #[test]
-fn what_the_workers_admin_deactivated_is_not_activated() {
+fn workload_deactivated_by_others_stays_inactive() {
     let mut bench = Bench::running();
     let mut stopped = workload(1).owned();
     stopped.active = false;
     stopped.evicted = yes("Deactivated");
-    bench.see(stopped.seen()).see(job(1).seen());
-    assert!(bench.asked().is_empty());
-    assert_eq!(bench.heard(), [(1, State::Evicted)]);
+    bench.observe(stopped.applied()).observe(job(1).applied());
+    assert!(bench.new_actions().is_empty());
+    assert_eq!(bench.reported_states(), [(1, State::Evicted)]);
 }
 
 fn of_class(workload: RemoteWorkload, class: &str, value: i32) -> RemoteWorkload {
     RemoteWorkload { priority: Some(Priority { class: class.to_owned(), value }), ..workload }
 }
 
-/// The hub wants the job to run with this priority.
+/// Assigns the job to run with this priority.
 fn prioritized(bench: &mut Bench, class: &str, value: i32) -> Vec<String> {
     let priority_class = class.to_owned();
     let wanted = switchyard_proto::v1::Assignment {
@@ -131,7 +139,7 @@ fn prioritized(bench: &mut Bench, class: &str, value: i32) -> Vec<String> {
         ..assignment(UID, 1, Phase::Run)
     };
     bench.desire(vec![wanted], false).unwrap();
-    bench.asked()
+    bench.new_actions()
 }
 
 #[rstest]
@@ -140,7 +148,7 @@ fn prioritized(bench: &mut Bench, class: &str, value: i32) -> Vec<String> {
 #[case::what_it_is(Some(("high", 9)), ("high", 9), false)]
 #[case::its_workload_has_no_class_of_its_own(None, ("high", 9), false)]
 #[case::the_hub_says_nothing_of_a_class(Some(("low", 1)), ("", 9), false)]
-fn a_priority_that_changes_while_the_job_runs_follows(
+fn priority_change_reaches_running_job(
     #[case] has: Option<(&str, i32)>,
     #[case] (class, value): (&str, i32),
     #[case] follows: bool,
@@ -148,74 +156,80 @@ fn a_priority_that_changes_while_the_job_runs_follows(
     let mut bench = Bench::running();
     let there = workload(1).admitted().owned();
     let there = has.map_or(there.clone(), |(class, value)| of_class(there, class, value));
-    bench.see(there.seen());
+    bench.observe(there.applied());
     let expected: &[&str] = if follows { &["set the priority of Workload"] } else { &[] };
     assert_eq!(prioritized(&mut bench, class, value), expected);
     if follows {
         let now = of_class(workload(1).admitted().owned(), class, value);
         bench.answer(Outcome::Object(Box::new(Object::Workload(now))));
-        assert!(bench.asked().is_empty(), "once");
+        assert!(bench.new_actions().is_empty(), "once");
     }
 }
 
 #[test]
-fn a_cluster_that_does_not_take_a_priority_keeps_the_job_and_is_asked_again_for_another() {
+fn refused_priority_keeps_job_and_next_is_tried() {
     let mut bench = Bench::running();
-    bench.see(of_class(workload(1).admitted().owned(), "low", 1).seen());
+    bench.observe(of_class(workload(1).admitted().owned(), "low", 1).applied());
     assert_eq!(prioritized(&mut bench, "high", 9), ["set the priority of Workload"]);
-    bench.answer(Outcome::Refused(Trouble::refused("Forbidden", "no such class here")));
-    assert!(bench.pass(Time::from_secs(60)).asked().is_empty());
-    assert!(bench.heard().iter().all(|(_, state)| *state == State::Running), "not refused");
+    bench.answer(Outcome::Rejected(Rejection::refused("Forbidden", "no such class here")));
+    assert!(bench.pass(Time::from_secs(60)).new_actions().is_empty());
+    assert!(
+        bench.reported_states().iter().all(|(_, state)| *state == State::Running),
+        "not refused"
+    );
     assert_eq!(prioritized(&mut bench, "high", 8), ["set the priority of Workload"]);
 }
 
 #[test]
-fn creation_that_fails_is_told_after_the_second_failure() {
+fn failed_creation_is_reported_from_second_failure() {
     use switchyard_proto::v1::State;
-    let failed = || Outcome::Rejected("the webhook is away".to_owned());
+    let failed = || Outcome::NotApplied("the webhook is away".to_owned());
     let retry = |bench: &mut Bench| {
         bench.pass(Time::from_secs(1));
         bench.answer(failed());
     };
     let mut bench = Bench::open();
-    bench.want(1, Phase::Reserve).answer(failed());
-    assert_eq!(bench.heard(), [], "it may pass");
+    bench.assign(1, Phase::Reserve).answer(failed());
+    assert_eq!(bench.reported_states(), [], "it may pass");
     retry(&mut bench);
-    let told = bench.told();
+    let reports = bench.reported();
     assert_eq!(
-        (told.len(), told[0].state(), told[0].reasons[0].code.as_str()),
+        (reports.len(), reports[0].state(), reports[0].reasons[0].code.as_str()),
         (1, State::Waiting, "CreationFailed")
     );
-    assert!(told[0].reasons[0].message.ends_with("the webhook is away"), "{told:?}");
+    assert!(reports[0].reasons[0].message.ends_with("the webhook is away"), "{reports:?}");
 
     let mut bench = Bench::open();
-    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
-    bench.see(workload(1).admitted().seen()).answer(failed());
-    assert!(bench.told().iter().all(|it| it.troubles.is_empty()), "it may pass");
+    bench.assign(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    bench.observe(workload(1).admitted().applied()).answer(failed());
+    assert!(bench.reported().iter().all(|it| it.troubles.is_empty()), "it may pass");
     retry(&mut bench);
     bench.now += Time::from_secs(1);
-    let told = bench.told();
-    assert_eq!((told.len(), told[0].state(), told[0].troubles[0].count), (1, State::Reserved, 2));
-    assert_eq!(told[0].troubles[0].reason, "CreationFailed");
+    let reports = bench.reported();
+    assert_eq!(
+        (reports.len(), reports[0].state(), reports[0].troubles[0].count),
+        (1, State::Reserved, 2)
+    );
+    assert_eq!(reports[0].troubles[0].reason, "CreationFailed");
     bench.pass(Time::from_secs(1)).answer(Outcome::Object(Box::new(Object::Job(job(1)))));
-    assert!(bench.told().iter().all(|it| it.troubles.is_empty()), "it is there");
+    assert!(bench.reported().iter().all(|it| it.troubles.is_empty()), "it is there");
 }
 
 #[test]
-fn trouble_is_told_for_its_attempt_until_it_is_over() {
+fn trouble_is_reported_for_its_attempt_until_over() {
     let troubles = |reason: &str| {
         let one =
             switchyard_proto::v1::JobTrouble { reason: reason.to_owned(), ..Default::default() };
         if reason.is_empty() { Vec::new() } else { vec![one] }
     };
     let see = |bench: &mut Bench, attempt, reason: &str| {
-        bench.see(Seen::Troubles {
+        bench.observe(WatchEvent::Troubles {
             workload_uid: UID.to_owned(),
             attempt,
             troubles: troubles(reason),
         });
         bench.now += Time::from_secs(1);
-        bench.told().into_iter().map(|it| it.troubles).collect::<Vec<_>>()
+        bench.reported().into_iter().map(|it| it.troubles).collect::<Vec<_>>()
     };
     let mut bench = Bench::running();
     assert_eq!(see(&mut bench, 1, "Unschedulable"), [troubles("Unschedulable")]);
@@ -223,7 +237,7 @@ fn trouble_is_told_for_its_attempt_until_it_is_over() {
     assert_eq!(see(&mut bench, 1, "ImagePull"), [troubles("ImagePull")]);
     assert_eq!(see(&mut bench, 1, ""), [troubles("")]);
     assert!(see(&mut bench, 2, "Volume").is_empty(), "of no attempt that is here");
-    bench.see(Seen::Troubles {
+    bench.observe(WatchEvent::Troubles {
         workload_uid: "stranger".to_owned(),
         attempt: 1,
         troubles: troubles("Volume"),

@@ -1,129 +1,133 @@
-//! What the hub is told, and when a session must end.
+//! Reports to the hub, and errors that end a session.
 
 use switchyard_proto::digest::{Digest, bucket};
-use switchyard_proto::v1::{self, Phase, State, agent_message, hub_message};
+use switchyard_proto::v1::{self, HubMessage, Phase, State, agent_message, hub_message};
 
-use super::super::*;
 use super::build::*;
+use crate::ledger::MAX_UNPERSISTED_ENDS;
+use crate::*;
 
 #[test]
-fn states_are_told_in_order_though_the_hub_was_slow() {
+fn states_reach_slow_hub_in_order() {
     let mut bench = Bench::open();
-    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
-    bench.see(workload(1).admitted().seen()).answer(Outcome::Object(Box::new(Object::Job(job(1)))));
-    bench.see(job(1).ended(true).seen());
+    bench.assign(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    bench
+        .observe(workload(1).admitted().applied())
+        .answer(Outcome::Object(Box::new(Object::Job(job(1)))));
+    bench.observe(job(1).ended(true).applied());
     assert_eq!(
-        bench.heard(),
+        bench.reported_states(),
         [(1, State::Waiting), (1, State::Reserved), (1, State::Running), (1, State::Succeeded)]
     );
 }
 
 #[test]
-fn mere_status_is_told_now_and_then_and_only_the_newest() {
+fn status_change_reports_newest_once_per_second() {
     let mut bench = Bench::running();
     let see = |bench: &mut Bench, rounds: std::ops::Range<u8>| {
         for round in rounds {
             let mut changed = job(1).running();
             changed.status = vec![round];
-            bench.see(changed.seen());
+            bench.observe(changed.applied());
         }
     };
     see(&mut bench, 0..3);
-    let told = bench.told();
+    let reports = bench.reported();
     assert_eq!(
-        (told.len(), told[0].job_status.as_slice()),
+        (reports.len(), reports[0].job_status.as_slice()),
         (1, &[2][..]),
         "the first change follows soon"
     );
     see(&mut bench, 3..5);
-    assert!(bench.told().is_empty(), "the last was just told");
+    assert!(bench.reported().is_empty(), "the last report was just sent");
     bench.now += Time::from_millis(750);
-    let told = bench.told();
-    assert_eq!(told.len(), 1);
-    assert_eq!(told[0].job_status, [4]);
-    assert!(told[0].workload_status.is_empty(), "it has not changed");
+    let reports = bench.reported();
+    assert_eq!(reports.len(), 1);
+    assert_eq!(reports[0].job_status, [4]);
+    assert!(reports[0].workload_status.is_empty(), "it has not changed");
 }
 
 #[test]
-fn running_waits_a_moment_for_the_jobs_first_status() {
+fn running_report_waits_for_first_status() {
     let mut bench = Bench::open();
     bench
-        .want(1, Phase::Run)
+        .assign(1, Phase::Run)
         .answer(Outcome::Object(Box::new(Object::Workload(workload(1).admitted()))));
-    bench.heard();
+    bench.reported_states();
     bench.answer(Outcome::Object(Box::new(Object::Job(job(1)))));
-    assert_eq!(bench.ledger.outgoing(bench.now), None);
+    assert_eq!(bench.ledger.next_message(bench.now), None);
     let mut first = job(1).running();
     first.status = b"active".to_vec();
-    bench.see(first.seen());
-    let told = bench.told();
+    bench.observe(first.applied());
+    let reports = bench.reported();
     assert_eq!(
-        (told.len(), told[0].state(), told[0].job_status.as_slice()),
+        (reports.len(), reports[0].state(), reports[0].job_status.as_slice()),
         (1, State::Running, &b"active"[..])
     );
 }
 
 #[test]
-fn the_inventory_names_everything_once_and_later_states_follow_it() {
+fn inventory_reports_all_once_before_later_states() {
     let mut bench = Bench::new();
-    bench.see(workload(3).admitted().owned().seen()).see(job(3).running().seen());
+    bench.observe(workload(3).admitted().owned().applied()).observe(job(3).running().applied());
     bench.connect();
-    let Some(agent_message::Kind::Observed(inventory)) = bench.ledger.outgoing(bench.now) else {
+    let Some(agent_message::Kind::Observed(inventory)) = bench.ledger.next_message(bench.now)
+    else {
         panic!()
     };
     assert!(inventory.inventory && !inventory.more);
     assert_eq!((inventory.sequence, inventory.observations.len()), (1, 1));
     assert_eq!(inventory.observations[0].name, format!("job-{UID}"));
-    bench.see(job(3).ended(true).seen());
-    assert_eq!(bench.heard(), [(3, State::Succeeded)]);
+    bench.observe(job(3).ended(true).applied());
+    assert_eq!(bench.reported_states(), [(3, State::Succeeded)]);
     assert_eq!(bench.sequence, 2);
 }
 
 #[test]
-fn a_large_inventory_comes_in_parts() {
+fn large_inventory_is_split() {
     let mut bench = Bench::new();
     for index in 0..600 {
         let mut other = workload(1);
         other.meta.workload_uid = format!("u{index:04}");
-        bench.see(other.seen());
+        bench.observe(other.applied());
     }
     bench.connect();
     let mut parts = Vec::new();
-    while let Some(agent_message::Kind::Observed(part)) = bench.ledger.outgoing(bench.now) {
+    while let Some(agent_message::Kind::Observed(part)) = bench.ledger.next_message(bench.now) {
         parts.push((part.observations.len(), part.more, part.sequence));
     }
     assert_eq!(parts, [(256, true, 1), (256, true, 2), (88, false, 3)]);
 }
 
 #[test]
-fn the_digest_covers_what_was_told_and_a_resend_tells_it_again() {
+fn digest_covers_reports_and_resend_repeats_them() {
     let mut bench = Bench::running();
-    bench.heard();
+    bench.reported_states();
     bench.now += Time::from_secs(60);
-    let Some(agent_message::Kind::Digest(digest)) = bench.ledger.outgoing(bench.now) else {
+    let Some(agent_message::Kind::Digest(digest)) = bench.ledger.next_message(bench.now) else {
         panic!()
     };
     assert!(Digest::of([(UID, 1, State::Running)]).differing_buckets(&digest).is_empty());
     let other = (u32::from(bucket(UID)) + 1) % 256;
-    bench.say(hub_message::Kind::Resend(v1::Resend { buckets: vec![other] })).unwrap();
-    assert!(bench.told().is_empty());
+    bench.receive(hub_message::Kind::Resend(v1::Resend { buckets: vec![other] })).unwrap();
+    assert!(bench.reported().is_empty());
     bench
-        .say(hub_message::Kind::Resend(v1::Resend { buckets: vec![u32::from(bucket(UID))] }))
+        .receive(hub_message::Kind::Resend(v1::Resend { buckets: vec![u32::from(bucket(UID))] }))
         .unwrap();
-    let told = bench.told();
-    assert_eq!((told.len(), told[0].state()), (1, State::Running));
-    assert!(!told[0].job_status.is_empty() && !told[0].workload_status.is_empty());
+    let reports = bench.reported();
+    assert_eq!((reports.len(), reports[0].state()), (1, State::Running));
+    assert!(!reports[0].job_status.is_empty() && !reports[0].workload_status.is_empty());
 }
 
 #[test]
-fn a_deposed_leader_is_not_obeyed() {
+fn deposed_leader_is_rejected() {
     let mut bench = Bench::running();
     bench.epoch = 5;
-    bench.want(1, Phase::Run);
+    bench.assign(1, Phase::Run);
     bench.epoch = 4;
     let deposed = bench.desire(vec![assignment(UID, 1, Phase::Absent)], true);
     assert_eq!(deposed, Err(SessionError::Deposed { got: 4, seen: 5 }));
-    assert!(bench.asked().is_empty());
+    assert!(bench.new_actions().is_empty());
     bench.ledger.session_opened();
     let welcome = v1::Welcome {
         version: 1,
@@ -132,28 +136,28 @@ fn a_deposed_leader_is_not_obeyed() {
         lease: None,
         snapshot: true,
     };
-    let refused = bench.say(hub_message::Kind::Welcome(welcome));
+    let refused = bench.receive(hub_message::Kind::Welcome(welcome));
     assert_eq!(refused, Err(SessionError::Deposed { got: 4, seen: 5 }), "nor in another session");
 }
 
 #[test]
-fn messages_of_another_session_are_dropped() {
+fn other_sessions_messages_are_dropped() {
     let mut bench = Bench::running();
     let desired = v1::Desired { revision: 9, snapshot: true, ..v1::Desired::default() };
     let message =
         HubMessage { session_id: 6, epoch: 1, kind: Some(hub_message::Kind::Desired(desired)) };
-    assert_eq!(bench.ledger.hub(message, bench.now), Ok(Vec::new()));
-    assert_ne!(bench.ledger.memory().revision, 9);
+    assert_eq!(bench.ledger.on_hub_message(message, bench.now), Ok(Vec::new()));
+    assert_ne!(bench.ledger.last_session().revision, 9);
 }
 
 #[test]
-fn another_hub_and_another_protocol_are_refused() {
+fn other_hub_or_version_ends_session() {
     let open = |hub_id: &str, version| {
         let mut bench = Bench::new();
         bench.ledger.session_opened();
         let hub_id = hub_id.to_owned();
         let welcome = v1::Welcome { version, hub_id, session_id: 1, lease: None, snapshot: true };
-        bench.say(hub_message::Kind::Welcome(welcome))
+        bench.receive(hub_message::Kind::Welcome(welcome))
     };
     assert_eq!(open("hub", 1), Ok(()));
     assert_eq!(open("hub", 2), Err(SessionError::Version(2)));
@@ -161,16 +165,19 @@ fn another_hub_and_another_protocol_are_refused() {
 }
 
 #[test]
-fn a_gap_ends_the_session_and_asks_for_everything() {
+fn revision_gap_ends_session_and_asks_for_snapshot() {
     let mut bench = Bench::running();
     let delta = v1::Desired { revision: 50, base_revision: 49, ..v1::Desired::default() };
-    let gap = bench.say(hub_message::Kind::Desired(delta));
+    let gap = bench.receive(hub_message::Kind::Desired(delta));
     assert!(matches!(gap, Err(SessionError::Gap { base: 49, .. })));
-    assert_eq!(bench.ledger.memory(), Memory { hub_id: "hub".to_owned(), epoch: 1, revision: 0 });
+    assert_eq!(
+        bench.ledger.last_session(),
+        LastSession { hub_id: "hub".to_owned(), epoch: 1, revision: 0 }
+    );
 }
 
 #[test]
-fn a_payload_that_is_missing_or_not_what_it_says_ends_the_session() {
+fn missing_or_corrupt_payload_ends_session() {
     let mut bench = Bench::open();
     let mut unknown = assignment(UID, 1, Phase::Reserve);
     unknown.payload_hash = vec![1];
@@ -186,11 +193,14 @@ fn a_payload_that_is_missing_or_not_what_it_says_ends_the_session() {
         payloads: vec![corrupt],
         ..v1::Desired::default()
     };
-    assert_eq!(bench.say(hub_message::Kind::Desired(desired)), Err(SessionError::PayloadCorrupt));
+    assert_eq!(
+        bench.receive(hub_message::Kind::Desired(desired)),
+        Err(SessionError::PayloadCorrupt)
+    );
 }
 
 #[test]
-fn a_payload_over_the_limit_is_refused_by_name() {
+fn oversized_payload_is_refused() {
     let mut bench = Bench::open();
     let huge = v1::Payload {
         hash: vec![9],
@@ -207,38 +217,38 @@ fn a_payload_over_the_limit_is_refused_by_name() {
         assignments: vec![named],
         ..v1::Desired::default()
     };
-    bench.say(hub_message::Kind::Desired(desired)).unwrap();
-    let told = bench.told();
+    bench.receive(hub_message::Kind::Desired(desired)).unwrap();
+    let reports = bench.reported();
     assert_eq!(
-        (told[0].state(), told[0].reasons[0].code.as_str()),
+        (reports[0].state(), reports[0].reasons[0].code.as_str()),
         (State::Refused, "PayloadTooLarge")
     );
-    assert!(bench.asked().is_empty());
+    assert!(bench.new_actions().is_empty());
 }
 
 #[test]
-fn half_a_snapshot_drops_nothing() {
+fn incomplete_snapshot_drops_nothing() {
     let mut bench = Bench::running();
     let part = v1::Desired { revision: 9, snapshot: true, more: true, ..v1::Desired::default() };
-    bench.say(hub_message::Kind::Desired(part)).unwrap();
-    assert_ne!(bench.ledger.memory().revision, 9);
+    bench.receive(hub_message::Kind::Desired(part)).unwrap();
+    assert_ne!(bench.ledger.last_session().revision, 9);
     bench.connect();
-    assert_eq!(bench.heard(), [(1, State::Running)]);
-    bench.want(1, Phase::Absent);
-    assert_eq!(bench.asked(), ["delete Job"], "it is still desired, and so it can be ended");
+    assert_eq!(bench.reported_states(), [(1, State::Running)]);
+    bench.assign(1, Phase::Absent);
+    assert_eq!(bench.new_actions(), ["delete Job"], "it is still desired, and so it can be ended");
 }
 
 #[test]
-fn an_inventory_names_what_was_listed_after_the_session_had_begun() {
+fn inventory_includes_objects_listed_after_welcome() {
     let mut bench = Bench::new();
     bench.ledger =
         Ledger::new(Rules { hub_id: "hub".to_owned(), namespaces: AllowedNamespaces::All });
     bench.connect();
-    bench.see(workload(1).admitted().seen()).see(job(1).running().seen());
-    assert!(bench.told().is_empty(), "there may be more");
-    bench.see(Seen::Synced);
+    bench.observe(workload(1).admitted().applied()).observe(job(1).running().applied());
+    assert!(bench.reported().is_empty(), "there may be more");
+    bench.observe(WatchEvent::Synced);
     let said =
-        std::iter::from_fn(|| bench.ledger.outgoing(bench.now)).find_map(|kind| match kind {
+        std::iter::from_fn(|| bench.ledger.next_message(bench.now)).find_map(|kind| match kind {
             agent_message::Kind::Observed(observed) => Some(observed),
             _ => None,
         });
@@ -247,126 +257,129 @@ fn an_inventory_names_what_was_listed_after_the_session_had_begun() {
 }
 
 #[test]
-fn a_late_answer_does_not_bring_back_what_is_gone() {
+fn late_answer_does_not_revive_deleted_object() {
     let mut bench = Bench::running();
-    bench.want(1, Phase::Absent).answer(Outcome::Accepted);
+    bench.assign(1, Phase::Absent).answer(Outcome::Accepted);
     let going = || job(1).running().deleting();
-    bench.see(going().seen());
-    assert_eq!(bench.asked(), ["release Job"]);
+    bench.observe(going().applied());
+    assert_eq!(bench.new_actions(), ["release Job"]);
     bench
-        .see(gone(Kind::Job, 1))
+        .observe(gone(ObjectKind::Job, 1))
         .answer(Outcome::Object(Box::new(Object::Job(going().released()))));
-    bench.see(gone(Kind::Workload, 1));
-    assert_eq!(bench.heard(), [(1, State::Gone)]);
+    bench.observe(gone(ObjectKind::Workload, 1));
+    assert_eq!(bench.reported_states(), [(1, State::Gone)]);
 }
 
-/// A watch that is behind still shows the quota of a Workload that was deleted. A hub that has begun anew would commit to
-/// it.
+/// A lagging watch still shows the quota of a deleted Workload. A restarted hub would commit to it.
 #[test]
-fn deleted_workload_waits_whatever_the_watch_shows() {
+fn workload_being_deleted_reports_waiting() {
     let mut bench = Bench::open();
-    bench.want(1, Phase::Reserve).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
-    bench.see(workload(1).admitted().seen());
-    assert_eq!(bench.heard(), [(1, State::Waiting), (1, State::Reserved)]);
-    bench.want(1, Phase::Absent);
-    assert_eq!(bench.asked(), ["delete Workload"]);
+    bench
+        .assign(1, Phase::Reserve)
+        .answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    bench.observe(workload(1).admitted().applied());
+    assert_eq!(bench.reported_states(), [(1, State::Waiting), (1, State::Reserved)]);
+    bench.assign(1, Phase::Absent);
+    assert_eq!(bench.new_actions(), ["delete Workload"]);
     bench.answer(Outcome::Accepted).connect();
     bench.desire(Vec::new(), true).unwrap();
-    assert_eq!(bench.heard().last(), Some(&(1, State::Waiting)));
+    assert_eq!(bench.reported_states().last(), Some(&(1, State::Waiting)));
 }
 
 #[test]
-fn an_inventory_names_what_is_being_torn_down() {
+fn inventory_includes_objects_being_deleted() {
     let mut bench = Bench::running();
-    bench.want(1, Phase::Absent).answer(Outcome::Accepted);
+    bench.assign(1, Phase::Absent).answer(Outcome::Accepted);
     bench.connect();
-    let told = bench.told();
+    let reports = bench.reported();
     assert_eq!(
-        (told.len(), told[0].attempt, told[0].state()),
+        (reports.len(), reports[0].attempt, reports[0].state()),
         (1, 1, State::Running),
         "a hub that has just begun would think that it is gone"
     );
-    let origin = told[0]
+    let origin = reports[0]
         .origin
         .as_ref()
         .expect("a hub that has forgotten it knows it by what it was made of");
     assert_eq!((origin.job_name.as_str(), origin.has_job), ("a", true));
-    bench.see(gone(Kind::Job, 1)).see(gone(Kind::Workload, 1));
-    assert_eq!(bench.heard(), [(1, State::Gone)]);
+    bench.observe(gone(ObjectKind::Job, 1)).observe(gone(ObjectKind::Workload, 1));
+    assert_eq!(bench.reported_states(), [(1, State::Gone)]);
 }
 
 #[test]
-fn an_inventory_tells_the_end_of_what_is_being_torn_down() {
+fn inventory_reports_end_of_job_being_deleted() {
     let mut bench = Bench::running();
-    bench.see(job(1).ended(true).seen()).heard();
-    bench.persist().want(1, Phase::Absent).connect();
+    bench.observe(job(1).ended(true).applied()).reported_states();
+    bench.persist().assign(1, Phase::Absent).connect();
     assert_eq!(
-        bench.heard(),
+        bench.reported_states(),
         [(1, State::Succeeded)],
         "a hub that has forgotten it would let it run again"
     );
 }
 
 #[test]
-fn an_inventory_names_what_may_yet_come_to_be() {
+fn inventory_includes_unanswered_creations() {
     let mut bench = Bench::open();
-    bench.want(1, Phase::Reserve).want(1, Phase::Absent).connect();
-    assert_eq!(bench.heard(), [(1, State::Waiting)], "its Workload is being made");
-    bench.answer(Outcome::Failed("no answer".to_owned()));
-    assert!(bench.heard().is_empty());
+    bench.assign(1, Phase::Reserve).assign(1, Phase::Absent).connect();
+    assert_eq!(bench.reported_states(), [(1, State::Waiting)], "its Workload is being made");
+    bench.answer(Outcome::Unknown("no answer".to_owned()));
+    assert!(bench.reported_states().is_empty());
     bench.pass(Time::from_secs(1)).answer(Outcome::Gone);
-    assert!(bench.heard().is_empty(), "it may be on its way");
+    assert!(bench.reported_states().is_empty(), "it may be on its way");
     bench.pass(Time::from_secs(60)).answer(Outcome::Gone);
-    assert_eq!(bench.heard(), [(1, State::Gone)]);
+    assert_eq!(bench.reported_states(), [(1, State::Gone)]);
 }
 
 #[test]
-fn a_job_that_does_not_tell_its_end_has_ended_when_its_workload_has() {
-    for (tells_its_end, want) in [(true, vec![]), (false, vec![(1, State::Succeeded)])] {
+fn job_without_own_completion_ends_with_workload() {
+    for (reports_completion, want) in [(true, vec![]), (false, vec![(1, State::Succeeded)])] {
         let mut bench = Bench::running();
-        bench.see(RemoteJob { tells_its_end, ..job(1).running() }.seen());
-        bench.heard();
-        bench.see(workload(1).admitted().finished("Succeeded").seen());
-        assert_eq!(bench.heard(), want, "tells: {tells_its_end}");
+        bench.observe(RemoteJob { reports_completion, ..job(1).running() }.applied());
+        bench.reported_states();
+        bench.observe(workload(1).admitted().finished("Succeeded").applied());
+        assert_eq!(bench.reported_states(), want, "tells: {reports_completion}");
     }
 }
 
-/// The `index`th of many objects that nobody asked for: made, perhaps ended, and removed.
+/// The `index`th of many unassigned objects is created, perhaps ends, and is deleted.
 fn come_and_go(bench: &mut Bench, index: usize, ended: bool) {
     let mut it = if ended { job(1).ended(true) } else { job(1).running() };
     it.meta.workload_uid = format!("forged-{index}");
     it.meta.target.uid = format!("j-{index}");
     let (workload_uid, target) = (it.meta.workload_uid.clone(), it.meta.target.clone());
-    bench.see(it.seen());
-    bench.see(Seen::Deleted { kind: Kind::Job, workload_uid, target });
+    bench.observe(it.applied());
+    bench.observe(WatchEvent::Deleted { kind: ObjectKind::Job, workload_uid, target });
 }
 
 #[test]
-fn unasked_object_that_goes_is_told_gone_and_forgotten() {
+fn unassigned_object_reports_gone_and_is_forgotten() {
     let mut bench = Bench::open();
-    bench.see(workload(3).admitted().owned().seen()).see(job(3).running().seen());
-    assert_eq!(bench.heard(), [(3, State::Reserved), (3, State::Running)]);
-    bench.see(gone(Kind::Job, 3)).see(gone(Kind::Workload, 3));
-    assert_eq!(bench.heard().last(), Some(&(3, State::Gone)));
+    bench.observe(workload(3).admitted().owned().applied()).observe(job(3).running().applied());
+    assert_eq!(bench.reported_states(), [(3, State::Reserved), (3, State::Running)]);
+    bench.observe(gone(ObjectKind::Job, 3)).observe(gone(ObjectKind::Workload, 3));
+    assert_eq!(bench.reported_states().last(), Some(&(3, State::Gone)));
     assert!(bench.ledger.is_empty());
 }
 
 #[test]
-fn unasked_end_is_told_gone_once_it_is_persisted() {
+fn unassigned_end_reports_gone_once_persisted() {
     let mut bench = Bench::open();
-    bench.see(job(3).ended(true).seen()).see(gone(Kind::Job, 3));
-    assert_eq!(bench.heard(), [(3, State::Succeeded)]);
+    bench.observe(job(3).ended(true).applied()).observe(gone(ObjectKind::Job, 3));
+    assert_eq!(bench.reported_states(), [(3, State::Succeeded)]);
     assert_eq!(bench.ledger.len(), 1, "the end is not persisted");
     bench.persist();
-    assert_eq!(bench.heard(), [(3, State::Gone)]);
+    assert_eq!(bench.reported_states(), [(3, State::Gone)]);
     assert!(bench.ledger.is_empty());
 }
 
 #[test]
-fn forged_objects_that_come_and_go_leave_a_bounded_ledger() {
-    for (case, ended, left) in [("running ones", false, 0), ("ended ones", true, MAX_KEPT)] {
+fn forged_objects_leave_ledger_bounded() {
+    for (case, ended, left) in
+        [("running ones", false, 0), ("ended ones", true, MAX_UNPERSISTED_ENDS)]
+    {
         let mut bench = Bench::new();
-        for index in 0..MAX_KEPT + 500 {
+        for index in 0..MAX_UNPERSISTED_ENDS + 500 {
             come_and_go(&mut bench, index, ended);
         }
         assert_eq!(bench.ledger.len(), left, "{case}, without a session");
@@ -376,9 +389,9 @@ fn forged_objects_that_come_and_go_leave_a_bounded_ledger() {
             for index in 0..100 {
                 come_and_go(&mut bench, round * 100 + index, ended);
             }
-            bench.told();
+            bench.reported();
             bench.persist();
-            bench.told();
+            bench.reported();
             longest = longest.max(bench.ledger.len());
         }
         assert_eq!(longest, 0, "{case}, in a session");

@@ -1,12 +1,12 @@
-//! Elastic jobs: their Workload makes room for another as they grow.
+//! Elastic jobs, whose Workload is replaced when they grow (Kueue's workload slices).
 
 use rstest::rstest;
 use switchyard_proto::v1::{self, Phase, State};
 
-use super::super::*;
 use super::build::*;
+use crate::*;
 
-/// The Workload of that name in the chain of the first.
+/// A Workload in the chain of the first.
 fn slice(name: &str, replaces: Option<&str>) -> RemoteWorkload {
     let slice = Slice { chain: format!("job-{UID}"), replaces: replaces.map(str::to_owned) };
     let mut workload = RemoteWorkload { slice: Some(slice), ..workload(1) };
@@ -15,36 +15,36 @@ fn slice(name: &str, replaces: Option<&str>) -> RemoteWorkload {
     workload
 }
 
-/// As the hub has made it.
+/// The Workload that the hub created.
 fn first() -> RemoteWorkload {
     slice(&format!("job-{UID}"), None)
 }
 
-/// As the worker makes it when the job grows.
+/// The Workload that the worker creates when the job grows.
 fn second() -> RemoteWorkload {
     slice("second", Some(&format!("job-{UID}")))
 }
 
 fn elastic() -> RemoteJob {
-    RemoteJob { several: true, ..job(1).running() }
+    RemoteJob { may_change: true, ..job(1).running() }
 }
 
-/// An elastic job that runs.
+/// A running elastic job.
 fn running() -> Bench {
     let mut bench = Bench::open();
-    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(first()))));
-    assert_eq!(bench.see(first().admitted().seen()).asked(), ["create Job"]);
+    bench.assign(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(first()))));
+    assert_eq!(bench.observe(first().admitted().applied()).new_actions(), ["create Job"]);
     bench.answer(Outcome::Object(Box::new(Object::Job(elastic()))));
-    bench.heard();
+    bench.reported_states();
     bench
 }
 
 #[test]
-fn a_job_of_another_size_is_asked_for_again() {
+fn resized_job_is_created_again() {
     let mut bench = running();
-    assert_eq!(bench.want_of(1, Phase::Run, b"larger").asked(), ["create Job"]);
+    assert_eq!(bench.assign_job(1, Phase::Run, b"larger").new_actions(), ["create Job"]);
     bench.answer(Outcome::Object(Box::new(Object::Job(elastic()))));
-    assert!(bench.asked().is_empty());
+    assert!(bench.new_actions().is_empty());
 }
 
 #[rstest]
@@ -55,17 +55,17 @@ fn a_job_of_another_size_is_asked_for_again() {
 #[case::of_three(vec![second().admitted(), slice("third", Some("second")).admitted()], "third")]
 #[case::not_back_again(vec![second().admitted(), first().admitted()], "second")]
 #[case::not_a_strangers(vec![RemoteWorkload { slice: None, ..second().admitted() }], "first")]
-fn which_of_them_the_job_goes_by(#[case] seen: Vec<RemoteWorkload>, #[case] want: &str) {
+fn slice_of_the_job_is_chosen_by_quota(#[case] seen: Vec<RemoteWorkload>, #[case] want: &str) {
     let mut bench = running();
     for workload in seen {
-        bench.see(workload.seen());
+        bench.observe(workload.applied());
         assert!(
-            bench.heard().iter().all(|told| *told == (1, State::Running)),
+            bench.reported_states().iter().all(|reports| *reports == (1, State::Running)),
             "it runs all the while"
         );
     }
-    // Whichever it is, is stopped.
-    bench.want(1, Phase::Suspend);
+    // The current slice is the one that is stopped.
+    bench.assign(1, Phase::Suspend);
     let asked = bench.actions.iter().filter_map(|action| action.verb.target()).next().unwrap();
     let name =
         if asked.name == "second" || asked.name == "third" { asked.name.as_str() } else { "first" };
@@ -73,30 +73,31 @@ fn which_of_them_the_job_goes_by(#[case] seen: Vec<RemoteWorkload>, #[case] want
 }
 
 #[test]
-fn one_that_was_replaced_by_nobody_is_over() {
+fn slice_without_replacement_ends() {
     let mut bench = running();
-    bench.see(first().admitted().finished("WorkloadSliceReplaced").seen());
+    bench.observe(first().admitted().finished("WorkloadSliceReplaced").applied());
     let stopped = RemoteJob { suspended: true, active: false, ..elastic() };
-    bench.see(stopped.seen());
-    assert_eq!(bench.heard().last(), Some(&(1, State::Evicted)));
+    bench.observe(stopped.applied());
+    assert_eq!(bench.reported_states().last(), Some(&(1, State::Evicted)));
 }
 
 #[test]
-fn its_workloads_go_with_the_job() {
+fn slices_are_deleted_with_their_job() {
     let mut bench = running();
-    bench.see(second().admitted().owned().seen()).want(1, Phase::Absent);
-    assert_eq!(bench.asked(), ["delete Job"]);
+    bench.observe(second().admitted().owned().applied()).assign(1, Phase::Absent);
+    assert_eq!(bench.new_actions(), ["delete Job"]);
 }
 
 #[test]
-fn its_job_goes_by_the_workload_that_is_there_whatever_the_hub_calls_its_own() {
+fn job_refers_to_existing_workload_name() {
     let mut bench = Bench::open();
-    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(first()))));
-    // What the job has grown to on the hub takes over the copy before its job is made.
+    bench.assign(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(first()))));
+    // The grown job of the hub takes over the copy before its job is created.
     let grown = v1::Assignment { name: "grown".to_owned(), ..assignment(UID, 1, Phase::Run) };
     bench.desire(vec![grown], false).unwrap();
-    bench.see(first().admitted().seen());
-    let [Action { kind: Kind::Job, verb: Verb::Create { name, .. }, .. }] = &bench.actions[..]
+    bench.observe(first().admitted().applied());
+    let [Action { kind: ObjectKind::Job, verb: Verb::Create { name, .. }, .. }] =
+        &bench.actions[..]
     else {
         panic!("{:?}", bench.actions)
     };

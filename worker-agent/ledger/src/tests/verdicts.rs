@@ -1,12 +1,12 @@
-//! What the worker's conditions mean to the hub.
+//! How the worker's conditions map to reported states.
 
 use rstest::rstest;
 use switchyard_proto::v1::{Phase, State};
 
-use super::super::*;
 use super::build::*;
+use crate::*;
 
-/// A message of Kueue 0.19 and of later ones.
+/// A message of Kueue 0.19 and later.
 const TOO_MUCH: &str = "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor default, previously considered podsets requests (0) + current podset request (9) > maximum capacity (4)";
 const LATER: &str = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 1 more needed";
 
@@ -31,16 +31,20 @@ const LATER: &str = "couldn't assign flavors to pod set main: insufficient unuse
 #[case::older_kueue_preempting(workload(1).pending("Pending", "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 1 more needed. Pending the preemption of 2 workload(s)"), State::Waiting, "Pending")]
 #[case::older_kueue_inactive(workload(1).pending("Inadmissible", "ClusterQueue cq is inactive"), State::Unfit, "Inadmissible")]
 #[case::text_nobody_knows(workload(1).pending("Pending", "the moon is in the wrong house"), State::Waiting, "Pending")]
-fn before_admission(#[case] workload: RemoteWorkload, #[case] state: State, #[case] code: &str) {
+fn states_before_admission(
+    #[case] workload: RemoteWorkload,
+    #[case] state: State,
+    #[case] code: &str,
+) {
     let mut bench = Bench::open();
-    bench.want(1, Phase::Reserve).answer(Outcome::Object(Box::new(Object::Workload(workload))));
-    let told = bench.told();
-    let last = told.last().unwrap();
+    bench.assign(1, Phase::Reserve).answer(Outcome::Object(Box::new(Object::Workload(workload))));
+    let reports = bench.reported();
+    let last = reports.last().unwrap();
     assert_eq!((last.state(), last.reasons[0].code.as_str()), (state, code));
 }
 
 #[test]
-fn quota_without_its_checks_is_waited_for() {
+fn quota_without_ready_checks_reports_waiting() {
     let mut waiting = workload(1);
     waiting.quota_reserved = yes("QuotaReserved");
     waiting.unready_checks = vec![UnreadyCheck {
@@ -49,10 +53,10 @@ fn quota_without_its_checks_is_waited_for() {
         message: "nodes".to_owned(),
     }];
     let mut bench = Bench::open();
-    bench.want(1, Phase::Reserve).answer(Outcome::Object(Box::new(Object::Workload(waiting))));
-    let told = bench.told();
-    assert_eq!(told[0].state(), State::Waiting);
-    assert_eq!(told[0].reasons[0].message, "admission check prov is Pending: nodes");
+    bench.assign(1, Phase::Reserve).answer(Outcome::Object(Box::new(Object::Workload(waiting))));
+    let reports = bench.reported();
+    assert_eq!(reports[0].state(), State::Waiting);
+    assert_eq!(reports[0].reasons[0].message, "admission check prov is Pending: nodes");
 }
 
 #[rstest]
@@ -70,22 +74,22 @@ fn quota_without_its_checks_is_waited_for() {
 #[case::the_workload_ends_before_the_job_is_seen_to(workload(1).admitted().finished_for("Succeeded"), job(1).running(), None)]
 #[case::succeeded(workload(1).admitted(), job(1).ended(true), Some(State::Succeeded))]
 #[case::failed(workload(1).admitted(), job(1).ended(false), Some(State::Failed))]
-fn after_the_job_began(
+fn states_after_job_started(
     #[case] workload: RemoteWorkload,
     #[case] job: RemoteJob,
     #[case] state: Option<State>,
 ) {
     let mut bench = Bench::running();
-    bench.see(workload.owned().seen()).see(job.seen());
-    assert_eq!(bench.heard().last().map(|(_, state)| *state), state);
+    bench.observe(workload.owned().applied()).observe(job.applied());
+    assert_eq!(bench.reported_states().last().map(|(_, state)| *state), state);
 }
 
 #[test]
-fn an_eviction_ends_when_the_worker_admits_it_again() {
+fn readmission_ends_eviction() {
     let mut bench = Bench::running();
-    bench.see(workload(1).evicted_for("Preempted").owned().seen()).see(job(1).seen());
-    bench.see(workload(1).admitted().owned().seen());
-    assert_eq!(bench.heard(), [(1, State::Evicted), (1, State::Running)]);
+    bench.observe(workload(1).evicted_for("Preempted").owned().applied()).observe(job(1).applied());
+    bench.observe(workload(1).admitted().owned().applied());
+    assert_eq!(bench.reported_states(), [(1, State::Evicted), (1, State::Running)]);
 }
 
 impl RemoteWorkload {

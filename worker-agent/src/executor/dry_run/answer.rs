@@ -1,36 +1,48 @@
-//! The verdict on a job by the API server's answer to a dry run. Pure.
+//! Interprets the API server's answer to a dry run. Pure.
 //!
-//! A refusal counts if the pods that the cluster's own controllers will create would meet it as well. Errors that are no
-//! verdict (an overloaded server, a webhook that cannot be reached) refuse nothing.
+//! A refusal counts if it would also meet the pods that the cluster's own controllers create.
+//! Errors such as an overloaded server or an unreachable webhook refuse nothing.
 
 use kube::core::Status;
+use switchyard_ledger::Rejection;
 
 use super::pods::Fidelity;
-use switchyard_ledger::Trouble;
 
-/// The longest message that is passed on, in characters.
+/// The longest message that is reported, in characters.
 const MAX_WORDS: usize = 1_000;
 
 /// The result of a dry run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The cluster takes such pods.
+    /// The cluster accepts such pods.
     Accepted,
-    /// It does not.
+    /// The cluster refuses such pods.
     Refused {
-        /// Why, for the hub.
-        trouble: Trouble,
-        /// For what may be anywhere in the template: another template of the same shape may be taken.
+        /// The reason to report.
+        trouble: Rejection,
+        /// Whether the cause may be anywhere in the template. Then another template of the same
+        /// shape may be accepted.
         own: bool,
     },
-    /// No verdict, and why.
+    /// No result, and why.
     Unknown(String),
-    /// This account may not create pods there.
+    /// The agent's account may not create pods there.
     MayNot,
 }
 
-/// Parts of the messages of Kubernetes' own admission plugins, the code for each, and whether pods that an operator changes
-/// meet it as well.
+impl Answer {
+    /// The label of the metric.
+    pub(super) fn result(&self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Refused { .. } => "refused",
+            Self::Unknown(_) | Self::MayNot => "unknown",
+        }
+    }
+}
+
+/// Parts of messages of Kubernetes' admission plugins, the code of each, and whether it also meets
+/// pods that an operator changes.
 const PLUGINS: &[(&str, &str, bool)] = &[
     ("error looking up service account", "ServiceAccountNotFound", true),
     ("no PriorityClass with name", "PriorityClassNotFound", true),
@@ -44,37 +56,39 @@ const PLUGINS: &[(&str, &str, bool)] = &[
     ("limit to request ratio per", "LimitRangeViolated", false),
 ];
 
-/// Answers that concern who asks, or the owner that the tried pod names.
+/// Answers that concern the caller, or the owner that the trial pod names.
 const OF_THE_CALLER: &[&str] = &["cannot set an ownerRef", "cannot set blockOwnerDeletion"];
 
-/// Kueue's webhooks and those of Switchyard: they act on the tried pod, whose job is not there yet.
+/// Webhooks of Kueue and Switchyard. They check the trial pod, whose job does not exist yet.
 const OWN_WEBHOOKS: &str = ".kb.io\"";
 
-/// The verdict of an answer that is no success.
+/// The result of an answer that is not a success.
 pub(super) fn read(status: &Status, fidelity: Fidelity) -> Answer {
-    let said = status.message.as_str();
-    let unknown = || Answer::Unknown(words(said));
+    let message = status.message.as_str();
+    let unknown = || Answer::Unknown(bounded(message));
     let refused = |code: &str, own: bool| Answer::Refused {
-        trouble: Trouble::refused(code, told(said)),
+        trouble: Rejection::refused(code, report(message)),
         own,
     };
     let of_template = fidelity != Fidelity::Changed;
     if !(400..500).contains(&status.code) || matches!(status.code, 401 | 408 | 409 | 429) {
         return unknown();
     }
-    if said.contains("admission webhook") || said.contains("ValidatingAdmissionPolicy") {
-        let denied = said.contains("denied the request") || said.contains("denied request");
-        let counts = denied && of_template && !said.contains(OWN_WEBHOOKS);
+    if message.contains("admission webhook") || message.contains("ValidatingAdmissionPolicy") {
+        let denied = message.contains("denied the request") || message.contains("denied request");
+        let counts = denied && of_template && !message.contains(OWN_WEBHOOKS);
         return if counts { refused("PodDenied", true) } else { unknown() };
     }
     match status.code {
-        404 if said.contains("namespaces") => {
-            let trouble = Trouble::unfit("NamespaceNotFound", told(said));
+        404 if message.contains("namespaces") => {
+            let trouble = Rejection::unfit("NamespaceNotFound", report(message));
             Answer::Refused { trouble, own: false }
         }
-        403 if said.contains("cannot create resource") => Answer::MayNot,
-        403 if OF_THE_CALLER.iter().any(|part| said.contains(part)) || is_late(said) => unknown(),
-        403 => match PLUGINS.iter().find(|(part, ..)| said.contains(part)) {
+        403 if message.contains("cannot create resource") => Answer::MayNot,
+        403 if OF_THE_CALLER.iter().any(|part| message.contains(part)) || is_late(message) => {
+            unknown()
+        }
+        403 => match PLUGINS.iter().find(|(part, ..)| message.contains(part)) {
             Some((_, code, any)) if *any || of_template => refused(code, false),
             None if of_template => refused("PodForbidden", true),
             _ => unknown(),
@@ -84,24 +98,25 @@ pub(super) fn read(status: &Status, fidelity: Fidelity) -> Answer {
     }
 }
 
-/// The default account of a namespace, and what is used of a quota, come a moment later.
-fn is_late(said: &str) -> bool {
-    said.contains("serviceaccount \"default\" not found")
-        || said.contains("status unknown for quota")
+/// Whether the cause passes by itself: the default account of a namespace and the usage of a quota
+/// are created with a delay.
+fn is_late(message: &str) -> bool {
+    message.contains("serviceaccount \"default\" not found")
+        || message.contains("status unknown for quota")
 }
 
-/// The message without the name that the tried pod was given.
-fn told(said: &str) -> String {
-    let said = match said.split_once(" is forbidden: ") {
+/// The message without the trial pod's name.
+fn report(message: &str) -> String {
+    let message = match message.split_once(" is forbidden: ") {
         Some((pod, why)) if pod.starts_with("pods \"") => why,
-        _ => said,
+        _ => message,
     };
-    format!("this cluster would refuse its pods: {}", words(said))
+    format!("this cluster would refuse its pods: {}", bounded(message))
 }
 
-/// As it may be shown: of a bounded length, on one line.
-fn words(said: &str) -> String {
-    said.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_WORDS).collect()
+/// The message on one line, with a bounded length.
+fn bounded(message: &str) -> String {
+    message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_WORDS).collect()
 }
 
 #[cfg(test)]
@@ -122,7 +137,7 @@ mod tests {
 
     /// The messages are those of Kubernetes 1.36.
     #[test]
-    fn refusals_count_as_far_as_the_pods_will_meet_them() {
+    fn refusals_count_if_real_pods_meet_them() {
         use Fidelity::{Changed, Completed, Same};
         let forbidden = |why: &str| format!("pods \"a-x7z2k\" is forbidden: {why}");
         let account = forbidden(
@@ -224,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_a_cluster_are_bounded_and_on_one_line() {
+    fn cluster_messages_are_bounded_and_single_line() {
         let long = format!(
             "pods \"a-x\" is forbidden: violates PodSecurity \u{1b}[2J\n{}",
             "x".repeat(5_000)

@@ -1,12 +1,13 @@
-//! Whether the cluster's API server would take a job's pods: one is created by a server-side dry run, before the agent says
-//! that it can run the job.
+//! Checks with a server-side dry run whether the cluster accepts a job's pods, before the agent
+//! accepts the job.
 //!
-//! Namespace, ServiceAccount, classes, LimitRange, ResourceQuota, Pod Security, policies and webhooks answer there, and
-//! nothing is written. The account is the agent's own: those of the cluster's controllers cannot be had. Equal jobs share
-//! one dry run, and its answer is remembered for minutes.
+//! Namespace, ServiceAccount, classes, LimitRange, ResourceQuota, Pod Security, policies and
+//! webhooks take part, and nothing is written. The agent uses its own account, because it cannot
+//! use those of the cluster's controllers. Equal jobs share one dry run, whose answer is cached for
+//! minutes.
 
 mod answer;
-mod known;
+mod answer_cache;
 mod pods;
 mod references;
 
@@ -18,72 +19,40 @@ use k8s_openapi::api::authorization::v1::{
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::Registry;
 use switchyard_api::names;
+use switchyard_ledger::Rejection;
 
 use answer::Answer;
-use known::{Known, Remembered};
-use pods::{Trial, trials};
+use answer_cache::{AnswerCache, Remembered};
+use pods::{TrialPod, trial_pods};
 use references::Reference;
 
 use crate::clock::Clock;
-use switchyard_ledger::Trouble;
+use crate::dry_run_counts::DryRunCounts;
 
-/// One dry run.
+/// The deadline of one dry run.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// All of one job. A job whose cluster takes longer than that is taken untried.
+/// The deadline of all dry runs of a job. After it, the agent accepts the job untried.
 const ALL: Duration = Duration::from_secs(10);
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Result {
-    result: &'static str,
-}
-
-/// Dry runs by what came of them: `accepted`, `refused` or `unknown`.
-#[derive(Clone, Debug, Default)]
-pub struct DryRunCounts(Family<Result, Counter>);
-
-impl DryRunCounts {
-    /// Has them shown.
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "dry_runs",
-            "Dry runs of pods before a job was taken, by result",
-            self.0.clone(),
-        );
-    }
-
-    fn count(&self, answer: &Answer) {
-        let result = match answer {
-            Answer::Accepted => "accepted",
-            Answer::Refused { .. } => "refused",
-            Answer::Unknown(_) | Answer::MayNot => "unknown",
-        };
-        self.0.get_or_create(&Result { result }).inc();
-    }
-}
-
-/// Tries pods.
+/// Runs dry runs.
 pub(super) struct DryRuns {
     client: Client,
     clock: Clock,
     counts: DryRunCounts,
-    known: Known,
+    answers: AnswerCache,
 }
 
 impl DryRuns {
     pub(super) fn new(client: Client, clock: Clock, counts: DryRunCounts) -> Self {
-        Self { client, clock, counts, known: Known::default() }
+        Self { client, clock, counts, answers: AnswerCache::default() }
     }
 
-    /// Why this cluster would not run the pods of a job; none also where it cannot be told.
-    pub(super) async fn trouble(&self, job: &[u8], namespace: &str) -> Option<Trouble> {
+    /// Why the cluster would refuse the job's pods; none if that is unknown.
+    pub(super) async fn rejection(&self, job: &[u8], namespace: &str) -> Option<Rejection> {
         let all = async {
-            for trial in trials(job, namespace) {
-                if let Answer::Refused { trouble, .. } = self.of(&trial).await {
+            for trial in trial_pods(job, namespace) {
+                if let Answer::Refused { trouble, .. } = self.answer(&trial).await {
                     return Some(trouble);
                 }
             }
@@ -92,10 +61,12 @@ impl DryRuns {
         tokio::time::timeout(ALL, all).await.unwrap_or_default()
     }
 
-    async fn of(&self, trial: &Trial) -> Answer {
-        let slot = self.known.slot(trial, self.clock.now());
+    async fn answer(&self, trial: &TrialPod) -> Answer {
+        let slot = self.answers.slot(trial, self.clock.now());
         let mut remembered = slot.lock().await;
-        if let Some(answer) = remembered.as_ref().and_then(|it| it.of(trial, self.clock.now())) {
+        if let Some(answer) =
+            remembered.as_ref().and_then(|it| it.answer_for(trial, self.clock.now()))
+        {
             return answer.clone();
         }
         let mut answer = self.run(trial).await;
@@ -104,7 +75,7 @@ impl DryRuns {
         {
             answer = Answer::Refused { trouble, own: false };
         }
-        self.counts.count(&answer);
+        self.counts.count(answer.result());
         if let Answer::Unknown(why) = &answer {
             tracing::info!(
                 namespace = trial.namespace,
@@ -116,7 +87,7 @@ impl DryRuns {
         answer
     }
 
-    async fn run(&self, trial: &Trial) -> Answer {
+    async fn run(&self, trial: &TrialPod) -> Answer {
         let pods = ApiResource::erase::<Pod>(&());
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), &trial.namespace, &pods);
@@ -134,20 +105,20 @@ impl DryRuns {
         }
     }
 
-    /// The first reference of a pod that this account may read and that is not there.
-    async fn missing(&self, trial: &Trial) -> Option<Trouble> {
+    /// The first object that a pod refers to, that the account may read, and that does not exist.
+    async fn missing(&self, trial: &TrialPod) -> Option<Rejection> {
         for reference in &trial.references {
             if self.is_missing(&trial.namespace, reference).await {
                 let Reference { kind, name, .. } = reference;
                 let message =
                     format!("this cluster would not start its pods: {kind} \"{name}\" not found");
-                return Some(Trouble::refused(&format!("{kind}NotFound"), message));
+                return Some(Rejection::refused(&format!("{kind}NotFound"), message));
             }
         }
         None
     }
 
-    /// A read that is forbidden would be an alarm to whoever watches over Secrets: the right is asked for first.
+    /// A forbidden read of a Secret may raise an alarm, so the agent asks for the right first.
     async fn is_missing(&self, namespace: &str, reference: &Reference) -> bool {
         let get = attributes("get", reference.plural, Some((namespace, &reference.name)));
         if self.may(get).await != Some(true) {
@@ -166,7 +137,7 @@ impl DryRuns {
         matches!(found, Ok(Ok(None)))
     }
 
-    /// Whether this account may do that; none if it is not known.
+    /// Whether the account has this right; none if unknown.
     async fn may(&self, attributes: ResourceAttributes) -> Option<bool> {
         let spec = SelfSubjectAccessReviewSpec {
             resource_attributes: Some(attributes),
@@ -187,8 +158,9 @@ impl DryRuns {
         }
     }
 
-    /// Says in the log if this account may not create pods everywhere, and jobs are thus taken untried.
-    pub(super) async fn say_rights(&self) {
+    /// Logs if the account may not create pods everywhere, because some jobs are then accepted
+    /// untried.
+    pub(super) async fn log_missing_rights(&self) {
         if self.may(attributes("create", "pods", None)).await == Some(false) {
             tracing::info!(
                 "this account may not create pods in every namespace: where it may not, jobs are taken without a dry run of \
@@ -198,7 +170,7 @@ impl DryRuns {
     }
 }
 
-/// A right to one object of the core group, or to all of a resource.
+/// A right to one object of the core group, or to a whole resource.
 fn attributes(verb: &str, resource: &str, object: Option<(&str, &str)>) -> ResourceAttributes {
     let (namespace, name) = object.unzip();
     ResourceAttributes {

@@ -1,24 +1,24 @@
-//! The pods of a job as its controller would create them, one of each kind, for a dry run. Pure.
+//! Builds a job's pods as its controller would create them, one per template, for a dry run. Pure.
 
 use super::references::{Reference, references};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use switchyard_jobs::{JobKind, job_pod_sets, kind_of_owner, meta, sent_objects};
 
-/// The uid of an owner that is not there yet.
+/// The uid of an owner that does not exist yet.
 const NO_UID: &str = "00000000-0000-4000-8000-000000000000";
 
-/// Pod templates of a job that are tried. A Workload has 18 pod sets at most.
+/// The most templates of a job that are tried. A Workload has at most 18 pod sets.
 const MAX_TEMPLATES: usize = 18;
 
-/// How close the pods of a job are to its template.
+/// How closely the created pods follow their template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fidelity {
-    /// Pods that are as it says.
+    /// The pods equal the template.
     Same,
-    /// Pods with all that it says, and more: a volume that it mounts may be added.
+    /// The pods contain the template, and additions, such as a volume that it mounts.
     Completed,
-    /// Pods of which only the account and the classes are sure to be those that it names.
+    /// An operator changes the pods. Only the account and the classes are certain.
     Changed,
 }
 
@@ -37,22 +37,24 @@ impl Fidelity {
 
 /// A pod to try.
 #[derive(Clone, Debug)]
-pub(super) struct Trial {
+pub(super) struct TrialPod {
     pub(super) namespace: String,
     pub(super) pod: Value,
     pub(super) fidelity: Fidelity,
-    /// What it refers to that admission does not look for. None of pods that an operator changes: it may make what they refer to.
+    /// Required objects that admission does not check. Empty for pods that an operator changes: it
+    /// may create them.
     pub(super) references: Vec<Reference>,
-    /// Of its template, whatever its job is called.
+    /// A hash of the template, independent of the job's name.
     pub(super) template: [u8; 32],
-    /// The same without what its containers are told to do, so that jobs that differ in nothing else share an answer.
+    /// A hash of the template without commands, arguments and variables, so that such jobs share an
+    /// answer.
     pub(super) shape: [u8; 32],
 }
 
-/// A pod of each template of a job. None where the kind's pods cannot be told from the job alone.
-pub(super) fn trials(job: &[u8], namespace: &str) -> Vec<Trial> {
+/// A pod of each template of a job. Empty if the kind's pods do not follow from the job alone.
+pub(super) fn trial_pods(job: &[u8], namespace: &str) -> Vec<TrialPod> {
     let Ok(job) = serde_json::from_slice::<Value>(job) else { return Vec::new() };
-    let mut trials: Vec<Trial> = Vec::new();
+    let mut trials: Vec<TrialPod> = Vec::new();
     for object in sent_objects(job) {
         let (version, name) = (meta_text(&object, "apiVersion"), meta_text(&object, "kind"));
         let Some(kind) = kind_of_owner(version, name) else { continue };
@@ -67,7 +69,7 @@ pub(super) fn trials(job: &[u8], namespace: &str) -> Vec<Trial> {
     trials
 }
 
-fn trial(kind: &dyn JobKind, job: &Value, namespace: &str, template: &Value) -> Trial {
+fn trial(kind: &dyn JobKind, job: &Value, namespace: &str, template: &Value) -> TrialPod {
     let id = kind.id();
     let name = meta::name(job);
     let owner = if id.kind == "JobSet" {
@@ -84,7 +86,8 @@ fn trial(kind: &dyn JobKind, job: &Value, namespace: &str, template: &Value) -> 
     pod["metadata"]["generateName"] = format!("{name}-").into();
     pod["metadata"]["namespace"] = namespace.into();
     if id.kind != "Pod" {
-        // Policies look for an owner. As a controller, Kueue's webhook would look for the job itself, which is not there.
+        // Policies look for an owner. It is no controller, because Kueue's webhook would look for
+        // the job, which does not exist yet.
         let owner = json!({"apiVersion": owner.0, "kind": owner.1, "name": name, "uid": NO_UID});
         pod["metadata"]["ownerReferences"] = json!([owner]);
     }
@@ -92,7 +95,7 @@ fn trial(kind: &dyn JobKind, job: &Value, namespace: &str, template: &Value) -> 
     let references = if fidelity == Fidelity::Changed { Vec::new() } else { references(&pod) };
     let of = |template: &Value| hash(&[namespace, id.group, id.kind, &template.to_string()]);
     let template = unnamed(template);
-    Trial {
+    TrialPod {
         namespace: namespace.to_owned(),
         pod,
         fidelity,
@@ -102,7 +105,7 @@ fn trial(kind: &dyn JobKind, job: &Value, namespace: &str, template: &Value) -> 
     }
 }
 
-/// Labels that Jobs' controller puts into templates, by the job.
+/// Labels that the Job controller adds to templates, with values of the job.
 const OF_THE_JOB: [&str; 4] = [
     "batch.kubernetes.io/job-name",
     "job-name",
@@ -172,14 +175,14 @@ mod tests {
         ]})
     }
 
-    fn one(job: &Value) -> Trial {
-        let mut trials = trials(job.to_string().as_bytes(), "ns");
+    fn one(job: &Value) -> TrialPod {
+        let mut trials = trial_pods(job.to_string().as_bytes(), "ns");
         assert_eq!(trials.len(), 1, "{trials:?}");
         trials.remove(0)
     }
 
     #[test]
-    fn pod_of_a_job_is_as_its_controller_makes_it() {
+    fn trial_pod_equals_controllers_pod() {
         let pod = one(&job("a", &spec("x", "i"))).pod;
         let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": NO_UID}]);
         assert_eq!(pod["metadata"]["ownerReferences"], owner);
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_share_an_answer_by_what_admission_goes_by() {
+    fn jobs_of_same_shape_share_an_answer() {
         let first = one(&job("a", &spec("x", "i")));
         for (case, other, same_template, same_shape) in [
             ("another name", job("b", &spec("x", "i")), true, true),
@@ -203,12 +206,13 @@ mod tests {
             assert_eq!(first.template == other.template, same_template, "{case}");
             assert_eq!(first.shape == other.shape, same_shape, "{case}");
         }
-        let elsewhere = trials(job("a", &spec("x", "i")).to_string().as_bytes(), "other").remove(0);
+        let elsewhere =
+            trial_pods(job("a", &spec("x", "i")).to_string().as_bytes(), "other").remove(0);
         assert_ne!(first.shape, elsewhere.shape, "each namespace has rules of its own");
     }
 
     #[test]
-    fn pod_of_the_hub_has_no_owner_and_bad_jobs_are_not_tried() {
+    fn plain_pod_has_no_owner_and_invalid_job_no_trial() {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"},
             "spec": {"containers": [{"name": "main", "image": "i"}]},
@@ -216,12 +220,12 @@ mod tests {
         let group = json!({"apiVersion": "v1", "kind": "List", "items": [pod, pod]});
         assert!(one(&group).pod["metadata"].get("ownerReferences").is_none());
         for other in ["{", "{}", r#"{"apiVersion": "example.com/v1", "kind": "Other"}"#] {
-            assert!(trials(other.as_bytes(), "ns").is_empty(), "{other}");
+            assert!(trial_pods(other.as_bytes(), "ns").is_empty(), "{other}");
         }
     }
 
     #[test]
-    fn template_is_tried_once_of_a_job_that_has_it_twice() {
+    fn repeated_template_is_tried_once() {
         let replicated = |name: &str| json!({"name": name, "template": {"spec": job("a", &spec("x", "i"))["spec"]}});
         let set = json!({
             "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "s", "namespace": "ns"},

@@ -1,13 +1,13 @@
-//! Objects that pods refer to and admission does not look up. Pure.
+//! The objects that a pod refers to and admission does not check. Pure.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// References of one pod that are looked up.
+/// The most references of one pod that are checked.
 const MAX: usize = 16;
 
-/// An object of the pod's namespace without which its containers do not start.
+/// An object of the pod's namespace that its containers need in order to start.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reference {
     pub(super) kind: &'static str,
@@ -19,7 +19,7 @@ const CONFIG_MAP: (&str, &str) = ("ConfigMap", "configmaps");
 const SECRET: (&str, &str) = ("Secret", "secrets");
 const CLAIM: (&str, &str) = ("PersistentVolumeClaim", "persistentvolumeclaims");
 
-/// Where volumes, and sources of projected ones, name what they hold.
+/// The fields of volumes, and of sources of projected volumes, that name objects.
 const VOLUMES: &[(&str, &str, (&str, &str))] = &[
     ("configMap", "name", CONFIG_MAP),
     ("secret", "secretName", SECRET),
@@ -27,7 +27,7 @@ const VOLUMES: &[(&str, &str, (&str, &str))] = &[
     ("persistentVolumeClaim", "claimName", CLAIM),
 ];
 
-/// Where variables name their source.
+/// The fields of variables that name objects.
 const VARIABLES: &[(&str, &str, (&str, &str))] = &[
     ("configMapRef", "name", CONFIG_MAP),
     ("secretRef", "name", SECRET),
@@ -35,7 +35,7 @@ const VARIABLES: &[(&str, &str, (&str, &str))] = &[
     ("secretKeyRef", "name", SECRET),
 ];
 
-/// The references of a pod that are not optional.
+/// The required references of a pod.
 pub(super) fn references(pod: &Value) -> Vec<Reference> {
     let spec = pod.get("spec").unwrap_or(&Value::Null);
     let volumes = list(spec, "volumes");
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_that_are_not_optional_are_found_wherever_they_are() {
+    fn required_references_are_found_in_all_fields() {
         let pod = json!({"spec": {
             "imagePullSecrets": [{"name": "pull"}],
             "volumes": [

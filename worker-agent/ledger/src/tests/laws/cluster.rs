@@ -1,34 +1,33 @@
-//! The small cluster of the laws: an API server whose names are unique, whose finalizers hold and whose versions grow,
-//! watches that lag, and the worker's own controllers.
+//! The cluster of the property test: an API server with unique names, finalizers and growing
+//! versions, lagging watches, and the worker's own controllers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::super::super::*;
 use super::super::build::{JOB_GVK, WORKLOAD_GVK, yes};
 use super::{CLASS, uid};
+use crate::*;
 
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
     pub(super) object: Object,
-    /// Carries no label of ours.
+    /// Has no mark of the hub.
     pub(super) foreign: bool,
 }
 
-/// The cluster.
 #[derive(Default)]
 pub(super) struct Cluster {
-    pub(super) objects: BTreeMap<(Kind, String), Stored>,
+    pub(super) objects: BTreeMap<(ObjectKind, String), Stored>,
     pub(super) version: u64,
     pub(super) uids: u64,
     /// Watch events not delivered yet, by kind.
-    pub(super) events: BTreeMap<Kind, VecDeque<Seen>>,
-    /// Every attempt whose job ever ended.
+    pub(super) events: BTreeMap<ObjectKind, VecDeque<WatchEvent>>,
+    /// Every attempt whose job has ended.
     pub(super) ended: BTreeSet<(String, u64)>,
     pub(super) violations: Vec<String>,
 }
 
 impl Cluster {
-    pub(super) fn touch(&mut self, kind: Kind, name: &str) {
+    pub(super) fn touch(&mut self, kind: ObjectKind, name: &str) {
         self.version += 1;
         let version = self.version;
         let Some(stored) = self.objects.get_mut(&(kind, name.to_owned())) else { return };
@@ -37,7 +36,7 @@ impl Cluster {
             Object::Job(job) => &mut job.meta,
         };
         meta.version = version;
-        let removed = meta.deleting && meta.held.is_none();
+        let removed = meta.deleting && meta.finalizer_index.is_none();
         let (foreign, object) = (stored.foreign, stored.object.clone());
         if removed {
             self.objects.remove(&(kind, name.to_owned()));
@@ -50,13 +49,13 @@ impl Cluster {
         }
         let meta = object.meta();
         let seen = if removed {
-            Seen::Deleted {
+            WatchEvent::Deleted {
                 kind,
                 workload_uid: meta.workload_uid.clone(),
                 target: meta.target.clone(),
             }
         } else {
-            Seen::Applied(Box::new(object.clone()))
+            WatchEvent::Applied(Box::new(object.clone()))
         };
         self.events.entry(kind).or_default().push_back(seen);
         if removed {
@@ -64,9 +63,9 @@ impl Cluster {
         }
     }
 
-    /// The garbage collector: what somebody owns goes with its owner.
+    /// The garbage collector: deletes an object whose owner is gone.
     pub(super) fn collect(&mut self, name: &str, owner: &str) {
-        for kind in [Kind::Workload, Kind::Job] {
+        for kind in [ObjectKind::Workload, ObjectKind::Job] {
             let key = (kind, name.to_owned());
             let owned = self
                 .objects
@@ -78,7 +77,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn delete(&mut self, kind: Kind, name: &str) {
+    pub(super) fn delete(&mut self, kind: ObjectKind, name: &str) {
         if let Some(stored) = self.objects.get_mut(&(kind, name.to_owned())) {
             match &mut stored.object {
                 Object::Workload(workload) => workload.meta.deleting = true,
@@ -92,13 +91,13 @@ impl Cluster {
 
     pub(super) fn meta(
         &mut self,
-        kind: Kind,
+        kind: ObjectKind,
         name: &str,
         workload_uid: &str,
         attempt: u64,
     ) -> Meta {
         self.uids += 1;
-        let gvk = if kind == Kind::Job { JOB_GVK } else { WORKLOAD_GVK };
+        let gvk = if kind == ObjectKind::Job { JOB_GVK } else { WORKLOAD_GVK };
         Meta {
             target: Target {
                 gvk: gvk.into(),
@@ -110,14 +109,14 @@ impl Cluster {
             workload_uid: workload_uid.to_owned(),
             attempt,
             deleting: false,
-            held: (kind == Kind::Job).then_some(0),
+            finalizer_index: (kind == ObjectKind::Job).then_some(0),
             owners: Vec::new(),
         }
     }
 
     pub(super) fn create(
         &mut self,
-        kind: Kind,
+        kind: ObjectKind,
         name: &str,
         workload_uid: &str,
         attempt: u64,
@@ -125,19 +124,19 @@ impl Cluster {
         if let Some(there) = self.objects.get(&(kind, name.to_owned())) {
             let meta = there.object.meta();
             return match (there.foreign, meta.workload_uid == workload_uid) {
-                (true, _) => Outcome::Refused(Trouble::refused("ObjectInTheWay", "")),
+                (true, _) => Outcome::Rejected(Rejection::refused("ObjectInTheWay", "")),
                 (false, true) => Outcome::Object(Box::new(there.object.clone())),
                 (false, false) => Outcome::Occupied { by: meta.workload_uid.clone() },
             };
         }
-        if kind == Kind::Job && self.ended.contains(&(workload_uid.to_owned(), attempt)) {
+        if kind == ObjectKind::Job && self.ended.contains(&(workload_uid.to_owned(), attempt)) {
             self.violations.push(format!(
                 "{workload_uid} attempt {attempt} was made again after it had ended"
             ));
         }
         let meta = self.meta(kind, name, workload_uid, attempt);
         let object = match kind {
-            Kind::Workload => {
+            ObjectKind::Workload => {
                 let priority = Some(Priority { class: CLASS.to_owned(), value: 0 });
                 Object::Workload(RemoteWorkload {
                     meta,
@@ -145,21 +144,21 @@ impl Cluster {
                     ..super::super::build::workload(attempt)
                 })
             }
-            Kind::Job => Object::Job(RemoteJob { meta, ..super::super::build::job(attempt) }),
+            ObjectKind::Job => Object::Job(RemoteJob { meta, ..super::super::build::job(attempt) }),
         };
         self.objects.insert((kind, name.to_owned()), Stored { object, foreign: false });
         self.touch(kind, name);
         self.object(kind, name)
     }
 
-    pub(super) fn object(&self, kind: Kind, name: &str) -> Outcome {
+    pub(super) fn object(&self, kind: ObjectKind, name: &str) -> Outcome {
         match self.objects.get(&(kind, name.to_owned())) {
             Some(stored) => Outcome::Object(Box::new(stored.object.clone())),
             None => Outcome::Gone,
         }
     }
 
-    pub(super) fn is(&self, kind: Kind, target: &Target) -> bool {
+    pub(super) fn is(&self, kind: ObjectKind, target: &Target) -> bool {
         self.objects
             .get(&(kind, target.name.clone()))
             .is_some_and(|it| it.object.meta().target.uid == target.uid)
@@ -194,11 +193,11 @@ impl Cluster {
                 self.delete(kind, &target.name);
                 Outcome::Accepted
             }
-            Verb::Release { target, .. } => {
+            Verb::RemoveFinalizer { target, .. } => {
                 if let Some(Stored { object: Object::Job(job), .. }) =
                     self.objects.get_mut(&(kind, target.name.clone()))
                 {
-                    job.meta.held = None;
+                    job.meta.finalizer_index = None;
                 }
                 let before = self.object(kind, &target.name);
                 self.touch(kind, &target.name);
@@ -212,7 +211,7 @@ impl Cluster {
                 if let Some(Stored { object: Object::Workload(workload), .. }) =
                     self.objects.get_mut(&(kind, name.clone()))
                 {
-                    (workload.active, workload.suspended_by_us) = (*active, !*active);
+                    (workload.active, workload.suspended_by_agent) = (*active, !*active);
                 }
                 self.touch(kind, &name);
                 self.object(kind, &name)
@@ -254,12 +253,12 @@ impl Cluster {
     /// One step of the worker's own controllers for one name.
     pub(super) fn controllers(&mut self, index: usize, choice: u8) {
         let name = format!("job-{}", uid(index));
-        let job = match self.objects.get(&(Kind::Job, name.clone())) {
+        let job = match self.objects.get(&(ObjectKind::Job, name.clone())) {
             Some(Stored { object: Object::Job(job), foreign: false }) => Some(job.clone()),
             _ => None,
         };
         let Some(Stored { object: Object::Workload(workload), foreign: false }) =
-            self.objects.get_mut(&(Kind::Workload, name.clone()))
+            self.objects.get_mut(&(ObjectKind::Workload, name.clone()))
         else {
             return;
         };
@@ -269,7 +268,7 @@ impl Cluster {
         let admitted = workload.admitted.as_ref().is_some_and(|it| it.is_true);
         let mut run = None;
         match choice {
-            // Its quota comes, or goes.
+            // The Workload gets quota, or loses it.
             0 | 1 if workload.active && !admitted => {
                 (workload.quota_reserved, workload.admitted, workload.evicted) =
                     (yes("Q"), yes("A"), None);
@@ -278,7 +277,7 @@ impl Cluster {
             3 if admitted && !workload.active => {
                 (workload.admitted, workload.evicted) = (None, yes("Deactivated"))
             }
-            // The job is adopted, started, stopped.
+            // The job gets its owner, starts, or stops.
             4 => {
                 let owners: Vec<String> =
                     job.iter().map(|job| job.meta.target.uid.clone()).collect();
@@ -291,22 +290,22 @@ impl Cluster {
             6 if !admitted => run = Some(false),
             _ => return,
         }
-        let Some(run) = run else { return self.touch(Kind::Workload, &name) };
+        let Some(run) = run else { return self.touch(ObjectKind::Workload, &name) };
         if let Some(Stored { object: Object::Job(job), .. }) =
-            self.objects.get_mut(&(Kind::Job, name.clone()))
+            self.objects.get_mut(&(ObjectKind::Job, name.clone()))
             && !job.meta.deleting
             && job.end.is_none()
             && job.active != run
         {
             (job.suspended, job.active) = (!run, run);
-            self.touch(Kind::Job, &name);
+            self.touch(ObjectKind::Job, &name);
         }
     }
 
     pub(super) fn finish(&mut self, index: usize, success: bool) {
         let name = format!("job-{}", uid(index));
         if let Some(Stored { object: Object::Job(job), foreign: false }) =
-            self.objects.get_mut(&(Kind::Job, name.clone()))
+            self.objects.get_mut(&(ObjectKind::Job, name.clone()))
             && job.active
             && !job.meta.deleting
         {
@@ -314,7 +313,7 @@ impl Cluster {
             job.end = Some(JobEnd { success, reason: "R".to_owned(), message: String::new() });
             let ended = (job.meta.workload_uid.clone(), job.meta.attempt);
             self.ended.insert(ended);
-            self.touch(Kind::Job, &name);
+            self.touch(ObjectKind::Job, &name);
         }
     }
 }

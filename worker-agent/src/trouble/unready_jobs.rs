@@ -1,4 +1,4 @@
-//! Jobs that may run and whose pods are not all ready, and when to examine each. Pure.
+//! The jobs that may run and have unready pods, and when to examine each. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -9,57 +9,59 @@ use tokio::time::Instant;
 
 use switchyard_ledger::{Meta, Target};
 
-/// Seconds before the examinations of one job. Later ones have the last.
+/// Seconds before each examination of a job. The last value repeats.
 const DELAYS: [u64; 6] = [3, 3, 5, 8, 13, 20];
-/// The delay where a trouble is too young to be told.
+/// The delay if a trouble is too young to be reported.
 const YOUNG: Duration = Duration::from_secs(2);
-/// The longest delay while trouble is told: it is to end soon after it is over.
-const TOLD: Duration = Duration::from_secs(8);
-/// A count alone is told this often.
+/// The longest delay while a trouble is reported, so that its end is noticed soon.
+const REPORTED_DELAY: Duration = Duration::from_secs(8);
+/// The interval of reports of a changed count.
 const COUNT: Duration = Duration::from_secs(60);
-/// More jobs of one namespace are not examined: anybody may make objects that look like a hub's jobs.
+/// The most jobs of one namespace that are examined: any user can create objects that look like a
+/// hub's jobs.
 const PER_NAMESPACE: usize = 2_000;
-/// More jobs of all namespaces together are not examined.
-const MAX_SUSPECTS: usize = 50_000;
+/// The most jobs of all namespaces that are examined.
+const MAX_JOBS: usize = 50_000;
 
-/// A job to be examined.
+/// A job to examine.
 #[derive(Debug, Clone)]
-pub(super) struct Patient {
+pub(super) struct JobIdentity {
     pub(super) workload_uid: String,
     pub(super) attempt: u64,
-    /// Of the job.
+    /// The job's kind.
     pub(super) kind: &'static str,
     pub(super) target: Target,
-    /// The Workload of this cluster, which pods name that were started for it.
+    /// The name of the worker's Workload, which its pods carry.
     pub(super) workload: String,
 }
 
 /// The result of an examination.
 #[derive(Debug, PartialEq)]
 pub(super) enum Examined {
-    /// The API server did not say.
+    /// The API server gave no answer.
     Unknown,
-    /// All troubles. `young`: some others may pass in a moment.
+    /// All troubles. `young`: others may pass at once.
     Found { troubles: Vec<JobTrouble>, young: bool },
 }
 
 #[derive(Debug)]
-struct Suspect {
-    patient: Patient,
-    /// The job's objects that have pods that are not ready, by uid.
+struct UnreadyJob {
+    identity: JobIdentity,
+    /// The uids of the job's objects with unready pods.
     unready: BTreeSet<String>,
-    looks: usize,
-    /// None while it is examined.
+    examinations: usize,
+    /// None during the examination.
     due: Option<Instant>,
-    told: Vec<JobTrouble>,
-    told_at: Instant,
+    reported: Vec<JobTrouble>,
+    reported_at: Instant,
 }
 
-/// When jobs are due, by namespace. Namespaces take turns: who has many jobs in trouble delays their own.
+/// The times of the next examinations, by namespace. Namespaces take turns, so that a namespace
+/// with many unready jobs delays only its own.
 #[derive(Debug, Default)]
 struct Due {
     namespaces: BTreeMap<String, BTreeSet<(Instant, String)>>,
-    /// The namespace that had the last turn.
+    /// The namespace of the last turn.
     last: String,
 }
 
@@ -96,19 +98,19 @@ impl Due {
     }
 }
 
-/// All of them, by the hub's workload.
+/// By the uid of the hub's Workload.
 #[derive(Debug, Default)]
-pub(super) struct Suspects {
-    jobs: BTreeMap<String, Suspect>,
+pub(super) struct UnreadyJobs {
+    jobs: BTreeMap<String, UnreadyJob>,
     due: Due,
-    /// How many there are, by namespace.
+    /// The number of jobs, by namespace.
     counts: BTreeMap<String, usize>,
-    /// Workloads and attempts of which trouble was told that is over.
+    /// Workloads and attempts whose reported trouble is over.
     over: Vec<(String, u64)>,
 }
 
-impl Suspects {
-    /// An object of a job waits for its pods, or does not.
+impl UnreadyJobs {
+    /// Records whether an object of a job has unready pods.
     pub(super) fn note(
         &mut self,
         (kind, workload): (&'static str, &str),
@@ -116,7 +118,7 @@ impl Suspects {
         waits: bool,
         now: Instant,
     ) {
-        let known = self.jobs.get(&meta.workload_uid).map(|job| job.patient.attempt);
+        let known = self.jobs.get(&meta.workload_uid).map(|job| job.identity.attempt);
         match known {
             Some(attempt) if meta.attempt < attempt => return,
             Some(attempt) if meta.attempt > attempt => self.end(&meta.workload_uid),
@@ -137,14 +139,14 @@ impl Suspects {
         }
         let namespace = &meta.target.namespace;
         let count = self.counts.get(namespace).copied().unwrap_or_default();
-        if count >= PER_NAMESPACE || self.jobs.len() >= MAX_SUSPECTS {
+        if count >= PER_NAMESPACE || self.jobs.len() >= MAX_JOBS {
             return;
         }
         self.counts.insert(namespace.clone(), count + 1);
         let workload_uid = meta.workload_uid.clone();
         let due = now + delay(0);
         self.due.insert(namespace, due, &workload_uid);
-        let patient = Patient {
+        let identity = JobIdentity {
             workload_uid: workload_uid.clone(),
             attempt: meta.attempt,
             kind,
@@ -152,16 +154,22 @@ impl Suspects {
             workload: workload.to_owned(),
         };
         let unready = BTreeSet::from([meta.target.uid.clone()]);
-        let suspect =
-            Suspect { patient, unready, looks: 0, due: Some(due), told: Vec::new(), told_at: now };
+        let suspect = UnreadyJob {
+            identity,
+            unready,
+            examinations: 0,
+            due: Some(due),
+            reported: Vec::new(),
+            reported_at: now,
+        };
         self.jobs.insert(workload_uid, suspect);
     }
 
-    /// Of this kind there are these objects only.
+    /// Removes objects of a kind that are not among these.
     pub(super) fn keep(&mut self, gvk: &str, uids: &BTreeSet<String>) {
         let mut over = Vec::new();
         for (workload_uid, job) in &mut self.jobs {
-            if &*job.patient.target.gvk == gvk {
+            if &*job.identity.target.gvk == gvk {
                 job.unready.retain(|uid| uids.contains(uid));
                 if job.unready.is_empty() {
                     over.push(workload_uid.clone());
@@ -173,7 +181,7 @@ impl Suspects {
 
     fn end(&mut self, workload_uid: &str) {
         let Some(job) = self.jobs.remove(workload_uid) else { return };
-        let namespace = &job.patient.target.namespace;
+        let namespace = &job.identity.target.namespace;
         if let Some(due) = job.due {
             self.due.remove(namespace, due, workload_uid);
         }
@@ -183,55 +191,56 @@ impl Suspects {
                 self.counts.remove(namespace);
             }
         }
-        if !job.told.is_empty() {
-            self.over.push((job.patient.workload_uid, job.patient.attempt));
+        if !job.reported.is_empty() {
+            self.over.push((job.identity.workload_uid, job.identity.attempt));
         }
     }
 
-    /// Workloads and attempts that have no trouble any more, each once.
-    pub(super) fn take_over(&mut self) -> Vec<(String, u64)> {
+    /// Workloads and attempts without trouble any more, each once.
+    pub(super) fn take_resolved(&mut self) -> Vec<(String, u64)> {
         std::mem::take(&mut self.over)
     }
 
-    /// When the next job is to be examined.
+    /// When to examine the next job.
     pub(super) fn next(&self) -> Option<Instant> {
         self.due.next()
     }
 
-    /// The next job to examine, if its time has come. It rests until [`Self::examined`].
-    pub(super) fn take(&mut self, now: Instant) -> Option<Patient> {
+    /// The next job to examine, if its time has come. It is not due again before
+    /// [`Self::examined`].
+    pub(super) fn take(&mut self, now: Instant) -> Option<JobIdentity> {
         let workload_uid = self.due.take(now)?;
         let job = self.jobs.get_mut(&workload_uid)?;
         job.due = None;
-        Some(job.patient.clone())
+        Some(job.identity.clone())
     }
 
-    /// Records an examination. Returns the troubles to report, if they are news.
+    /// Records an examination. Returns the troubles to report, if they changed.
     pub(super) fn examined(
         &mut self,
-        of: &Patient,
+        of: &JobIdentity,
         found: Examined,
         now: Instant,
     ) -> Option<Vec<JobTrouble>> {
         let job =
-            self.jobs.get_mut(&of.workload_uid).filter(|job| job.patient.attempt == of.attempt)?;
-        job.looks += 1;
-        let mut delay = delay(job.looks);
+            self.jobs.get_mut(&of.workload_uid).filter(|job| job.identity.attempt == of.attempt)?;
+        job.examinations += 1;
+        let mut delay = delay(job.examinations);
         let mut news = None;
         if let Examined::Found { troubles, young } = found {
-            let same = is_same(&job.told, &troubles);
-            if !same || (job.told != troubles && now >= job.told_at + COUNT) {
-                (job.told, job.told_at) = (troubles, now);
-                news = Some(job.told.clone());
+            let same = is_same(&job.reported, &troubles);
+            if !same || (job.reported != troubles && now >= job.reported_at + COUNT) {
+                (job.reported, job.reported_at) = (troubles, now);
+                news = Some(job.reported.clone());
             }
             if young {
                 delay = delay.min(YOUNG);
-            } else if !job.told.is_empty() {
-                delay = delay.min(TOLD);
+            } else if !job.reported.is_empty() {
+                delay = delay.min(REPORTED_DELAY);
             }
         }
         let due = now + delay;
-        // It may have become ready and unready again meanwhile.
+        // The job may have become ready and unready again meanwhile.
         if let Some(planned) = job.due.replace(due) {
             self.due.remove(&of.target.namespace, planned, &of.workload_uid);
         }
@@ -240,11 +249,11 @@ impl Suspects {
     }
 }
 
-fn delay(looks: usize) -> Duration {
-    Duration::from_secs(DELAYS[looks.min(DELAYS.len() - 1)])
+fn delay(examinations: usize) -> Duration {
+    Duration::from_secs(DELAYS[examinations.min(DELAYS.len() - 1)])
 }
 
-/// Whether they differ in nothing but counts and times.
+/// Whether they differ only in counts and times.
 fn is_same(before: &[JobTrouble], now: &[JobTrouble]) -> bool {
     let words = |of: &[JobTrouble]| {
         of.iter().map(|it| (it.reason.clone(), it.message.clone())).collect::<Vec<_>>()
@@ -270,7 +279,7 @@ mod tests {
             workload_uid,
             attempt,
             deleting: false,
-            held: None,
+            finalizer_index: None,
             owners: Vec::new(),
         }
     }
@@ -282,28 +291,29 @@ mod tests {
     }
 
     struct Bench {
-        suspects: Suspects,
+        unready_jobs: UnreadyJobs,
         now: Instant,
     }
 
     impl Bench {
         fn waiting() -> Self {
-            let mut bench = Self { suspects: Suspects::default(), now: Instant::now() };
+            let mut bench = Self { unready_jobs: UnreadyJobs::default(), now: Instant::now() };
             bench.note(1, "j", true);
             bench
         }
 
         fn note(&mut self, attempt: u64, uid: &str, waits: bool) {
-            self.suspects.note(("Job", "w"), &meta(attempt, uid), waits, self.now);
+            self.unready_jobs.note(("Job", "w"), &meta(attempt, uid), waits, self.now);
         }
 
-        /// Examines when it is due; the seconds that passed, and whether there was news.
+        /// Examines the job when it is due. Returns the seconds that passed, and whether there was
+        /// a report.
         fn examine(&mut self, found: Examined) -> (u64, bool) {
-            let due = self.suspects.next().unwrap();
+            let due = self.unready_jobs.next().unwrap();
             let passed = due.duration_since(self.now).as_secs();
             self.now = due;
-            let patient = self.suspects.take(due).unwrap();
-            (passed, self.suspects.examined(&patient, found, due).is_some())
+            let job = self.unready_jobs.take(due).unwrap();
+            (passed, self.unready_jobs.examined(&job, found, due).is_some())
         }
     }
 
@@ -311,7 +321,10 @@ mod tests {
     fn ready_job_is_not_examined() {
         let mut bench = Bench::waiting();
         bench.note(1, "j", false);
-        assert_eq!((bench.suspects.next(), bench.suspects.take_over()), (None, Vec::new()));
+        assert_eq!(
+            (bench.unready_jobs.next(), bench.unready_jobs.take_resolved()),
+            (None, Vec::new())
+        );
     }
 
     #[test]
@@ -322,20 +335,23 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_told_once_and_its_count_now_and_then() {
+    fn trouble_is_reported_once_and_its_count_rarely() {
         let mut bench = Bench::waiting();
         assert_eq!(bench.examine(Examined::Unknown), (3, false));
         assert_eq!(bench.examine(found("Unschedulable", 1)), (3, true));
-        let told: Vec<_> =
+        let reported: Vec<_> =
             (0..8).map(|count| bench.examine(found("Unschedulable", count + 1))).collect();
-        assert_eq!(told.iter().filter(|(_, news)| *news).count(), 1, "{told:?}");
-        assert!(told.iter().all(|(seconds, _)| *seconds <= TOLD.as_secs()), "{told:?}");
+        assert_eq!(reported.iter().filter(|(_, news)| *news).count(), 1, "{reported:?}");
+        assert!(
+            reported.iter().all(|(seconds, _)| *seconds <= REPORTED_DELAY.as_secs()),
+            "{reported:?}"
+        );
         assert!(bench.examine(found("CrashLoop", 1)).1, "another one");
         assert!(bench.examine(found("", 0)).1, "none any more");
     }
 
     #[test]
-    fn end_of_told_trouble_is_said_once() {
+    fn end_of_reported_trouble_is_reported_once() {
         for (case, end) in [
             (
                 "its pods are ready",
@@ -343,45 +359,45 @@ mod tests {
             ),
             ("its next attempt waits", |bench| bench.note(2, "k", true)),
             ("a list lacks it", |bench| {
-                bench.suspects.keep("batch/v1, Kind=Job", &BTreeSet::new())
+                bench.unready_jobs.keep("batch/v1, Kind=Job", &BTreeSet::new())
             }),
         ] {
             let mut bench = Bench::waiting();
             bench.examine(found("FailedCreate", 1));
             end(&mut bench);
-            assert_eq!(bench.suspects.take_over(), [("w".to_owned(), 1)], "{case}");
-            assert_eq!(bench.suspects.take_over(), [], "{case}");
+            assert_eq!(bench.unready_jobs.take_resolved(), [("w".to_owned(), 1)], "{case}");
+            assert_eq!(bench.unready_jobs.take_resolved(), [], "{case}");
         }
     }
 
     #[test]
-    fn late_examination_of_an_earlier_attempt_tells_nothing() {
+    fn late_examination_of_earlier_attempt_is_ignored() {
         let mut bench = Bench::waiting();
         bench.now += delay(0);
-        let patient = bench.suspects.take(bench.now).unwrap();
+        let job = bench.unready_jobs.take(bench.now).unwrap();
         bench.note(2, "k", true);
-        assert_eq!(bench.suspects.examined(&patient, found("Volume", 1), bench.now), None);
+        assert_eq!(bench.unready_jobs.examined(&job, found("Volume", 1), bench.now), None);
         bench.note(1, "j", true);
-        assert_eq!(bench.suspects.jobs["w"].patient.attempt, 2);
+        assert_eq!(bench.unready_jobs.jobs["w"].identity.attempt, 2);
     }
 
     #[test]
-    fn flood_of_one_namespace_delays_its_own_jobs_alone() {
-        let (mut suspects, now) = (Suspects::default(), Instant::now());
+    fn flooding_namespace_delays_only_its_own_jobs() {
+        let (mut unready_jobs, now) = (UnreadyJobs::default(), Instant::now());
         let mut note = |namespace: &str, index: usize, waits: bool| {
             let mut meta = meta(1, "j");
             (meta.workload_uid, meta.target.namespace) =
                 (format!("{namespace}-{index}"), namespace.to_owned());
-            suspects.note(("Job", "w"), &meta, waits, now);
+            unready_jobs.note(("Job", "w"), &meta, waits, now);
         };
         (0..2 * PER_NAMESPACE).for_each(|index| note("loud", index, true));
         note("quiet", 0, true);
         (0..10).for_each(|index| note("gone", index, true));
         (0..10).for_each(|index| note("gone", index, false));
-        assert_eq!(suspects.jobs.len(), PER_NAMESPACE + 1);
-        assert_eq!(suspects.counts.keys().collect::<Vec<_>>(), ["loud", "quiet"]);
+        assert_eq!(unready_jobs.jobs.len(), PER_NAMESPACE + 1);
+        assert_eq!(unready_jobs.counts.keys().collect::<Vec<_>>(), ["loud", "quiet"]);
         let turns: Vec<String> =
-            (0..3).map(|_| suspects.take(now + delay(0)).unwrap().workload_uid).collect();
+            (0..3).map(|_| unready_jobs.take(now + delay(0)).unwrap().workload_uid).collect();
         assert_eq!(turns, ["loud-0", "quiet-0", "loud-1"]);
     }
 
@@ -390,8 +406,8 @@ mod tests {
         let mut bench = Bench::waiting();
         bench.note(1, "k", true);
         bench.note(1, "j", false);
-        assert!(bench.suspects.next().is_some());
+        assert!(bench.unready_jobs.next().is_some());
         bench.note(1, "k", false);
-        assert!(bench.suspects.next().is_none());
+        assert!(bench.unready_jobs.next().is_none());
     }
 }

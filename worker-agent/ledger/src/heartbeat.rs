@@ -1,22 +1,22 @@
-//! Whether the hub still answers, and for how long its lease lasts. Pure.
+//! Pings to the hub, and the lease that their answers renew.
 //!
-//! One ping is out at a time. The lease counts from when an answered ping was *sent*: the hub counts from when it got
-//! it, so ours always ends first.
+//! At most one ping is unanswered. The agent's lease counts from the *sending* of an answered ping,
+//! the hub's from its receipt, so the agent's always ends first.
 
 use std::time::Duration;
 
 use switchyard_proto::v1::{Lease, Ping};
 
-use switchyard_ledger::{SessionError, Time};
+use crate::objects::Time;
+use crate::session_error::SessionError;
 
-/// Lease, interval and timeout when the hub gives none, or nonsense.
+/// Defaults for values that the hub omits or sets below [`FLOOR`].
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(10);
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The least of each that is believed.
+/// The lowest accepted value of each.
 const FLOOR: Duration = Duration::from_millis(50);
 
-/// The pings of one session.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
     lease: Duration,
@@ -46,7 +46,7 @@ impl Heartbeat {
         }
     }
 
-    /// The ping to send now, if it is time.
+    /// The ping to send now, if one is due.
     pub(crate) fn ping(&mut self, now: Time) -> Option<Ping> {
         if self.sent.is_some() || now < self.next {
             return None;
@@ -57,7 +57,7 @@ impl Heartbeat {
         Some(Ping { nonce: self.nonce, unable: false })
     }
 
-    /// An answer: until when the lease lasts. None if it answers no ping of ours.
+    /// Returns the new end of the lease, if the nonce answers the current ping.
     pub(crate) fn pong(&mut self, nonce: u64) -> Option<Time> {
         if nonce != self.nonce {
             return None;
@@ -65,9 +65,11 @@ impl Heartbeat {
         self.sent.take().map(|sent| sent + self.lease)
     }
 
+    /// Checks the deadline.
+    ///
     /// # Errors
     ///
-    /// A ping has gone unanswered for too long, or could not even be sent.
+    /// A ping is unanswered for too long, or could not be sent in time.
     pub(crate) fn check(&self, now: Time) -> Result<(), SessionError> {
         if now < self.deadline() { Ok(()) } else { Err(SessionError::PingTimeout(self.timeout)) }
     }
@@ -77,7 +79,6 @@ impl Heartbeat {
         self.sent.unwrap_or(self.next) + self.timeout
     }
 
-    /// When to look again.
     pub(crate) fn wakeup(&self) -> Time {
         if self.sent.is_some() { self.deadline() } else { self.next }
     }
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lease_counts_from_when_the_ping_was_sent() {
+    fn lease_counts_from_sending_of_ping() {
         let mut heartbeat = heartbeat();
         let ping = heartbeat.ping(ms(100)).unwrap();
         assert_eq!(heartbeat.ping(ms(200)), None, "one is out");
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unanswered_ping_ends_the_session() {
+    fn unanswered_ping_ends_session() {
         let mut heartbeat = heartbeat();
         heartbeat.ping(ms(0)).unwrap();
         assert_eq!(heartbeat.check(ms(499)), Ok(()));
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_that_the_hub_does_not_take_ends_the_session() {
+    fn unsent_ping_ends_session() {
         let mut heartbeat = heartbeat();
         let ping = heartbeat.ping(ms(0)).unwrap();
         assert!(heartbeat.pong(ping.nonce).is_some());
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_from_the_hub_falls_back_to_defaults() {
+    fn invalid_lease_falls_back_to_defaults() {
         let zero = Some(prost_types::Duration { seconds: 0, nanos: 0 });
         let lease = Lease { duration: zero, ping_interval: zero, ping_timeout: zero };
         let heartbeat = Heartbeat::new(Some(lease), ms(0));

@@ -1,37 +1,41 @@
-//! What is heard and said in one session with the hub, whatever carries it. Pure: the ledger, messages and the time in;
-//! actions and what to say next out.
+//! One session with the hub: handshake, pings, capacity reports, and the order of outgoing
+//! messages.
+//!
+//! Pure, and independent of the transport.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use switchyard_proto::v1::{self, HubMessage, agent_message, hub_message};
 
+use crate::actions::Action;
 use crate::heartbeat::Heartbeat;
-use switchyard_ledger::{Action, Ledger, SessionError, Time};
+use crate::ledger::Ledger;
+use crate::objects::Time;
+use crate::session_error::SessionError;
 
-/// A session's hub has to say `Welcome` within this.
+/// The time within which the hub must send `Welcome`.
 const WELCOME_DEADLINE: Duration = Duration::from_secs(15);
-/// The least time between two capacity reports.
+/// The shortest time between two capacity reports.
 const CAPACITY_INTERVAL: Duration = Duration::from_millis(200);
-/// Answers to pings that may wait to be sent; a hub that sends more without reading is not answered.
+/// The most unsent answers to pings. The agent ignores further pings of a hub that does not read.
 const MAX_PONGS: usize = 16;
 
-/// What to say next.
+/// The next message to send.
 #[derive(Debug, PartialEq)]
-pub enum Say {
-    /// Who we are; the first message.
+pub enum Outgoing {
+    /// The first message. The caller fills it in.
     Hello,
-    /// What the cluster could take, as it is now.
+    /// The current capacity. The caller fills it in.
     Capacity,
-    /// This.
     Message(agent_message::Kind),
 }
 
-/// What belongs to one session beside the ledger's part. The default is no session.
+/// The state of one session, beside the ledger's part. The default is no session.
 #[derive(Debug, Default)]
-pub struct Talk {
-    open: bool,
-    hello: bool,
+pub struct SessionProtocol {
+    is_open: bool,
+    hello_sent: bool,
     welcome_by: Time,
     heartbeat: Option<Heartbeat>,
     pongs: VecDeque<u64>,
@@ -40,53 +44,51 @@ pub struct Talk {
     capacity_sent: Option<Time>,
 }
 
-impl Talk {
-    /// A connection stands. Whatever was under way in an older session is void.
+impl SessionProtocol {
+    /// Starts a session on a new connection, and drops all state of an older session.
     pub fn open(ledger: &mut Ledger, now: Time) -> Self {
         ledger.session_opened();
-        Self { open: true, welcome_by: now + WELCOME_DEADLINE, ..Self::default() }
+        Self { is_open: true, welcome_by: now + WELCOME_DEADLINE, ..Self::default() }
     }
 
-    /// The session is over.
     pub fn close(&mut self, ledger: &mut Ledger) {
         *self = Self::default();
         ledger.session_closed();
     }
 
-    /// Takes a message of the hub in. `capacity` says whether there is something to report already.
+    /// Applies a message of the hub. `capacity` says whether a capacity is known already.
     ///
     /// # Errors
     /// The session must end.
-    pub fn heard(
+    pub fn on_message(
         &mut self,
         ledger: &mut Ledger,
         message: HubMessage,
         capacity: bool,
         now: Time,
     ) -> Result<Vec<Action>, SessionError> {
-        let (small, session) = (Small::of(message.kind.as_ref()), message.session_id);
+        let (part, session) = (HeartbeatPart::of(message.kind.as_ref()), message.session_id);
         let was = ledger.session_id();
-        let mut actions = ledger.hub(message, now)?;
-        match small {
-            Small::Welcome(lease) => {
-                tracing::info!(session, "session open");
+        let mut actions = ledger.on_hub_message(message, now)?;
+        match part {
+            HeartbeatPart::Welcome(lease) => {
                 self.heartbeat = Some(Heartbeat::new(lease, now));
                 self.capacity_at = capacity.then_some(now);
             }
-            Small::Ping(nonce) if was == Some(session) && self.pongs.len() < MAX_PONGS => {
+            HeartbeatPart::Ping(nonce) if was == Some(session) && self.pongs.len() < MAX_PONGS => {
                 self.pongs.push_back(nonce)
             }
-            Small::Pong(nonce) if was == Some(session) => {
+            HeartbeatPart::Pong(nonce) if was == Some(session) => {
                 if let Some(until) = self.heartbeat.as_mut().and_then(|it| it.pong(nonce)) {
                     actions.extend(ledger.lease_renewed(until, now));
                 }
             }
-            Small::Ping(_) | Small::Pong(_) | Small::Other => {}
+            HeartbeatPart::Ping(_) | HeartbeatPart::Pong(_) | HeartbeatPart::Other => {}
         }
         Ok(actions)
     }
 
-    /// There is something new about the capacity.
+    /// Schedules a capacity report.
     pub fn capacity_changed(&mut self, ledger: &Ledger, now: Time) {
         if ledger.session_id().is_some() {
             let earliest = self.capacity_sent.map(|sent| sent + CAPACITY_INTERVAL);
@@ -94,35 +96,35 @@ impl Talk {
         }
     }
 
-    /// There is room for one message: the most urgent one.
-    pub fn next(&mut self, ledger: &mut Ledger, now: Time) -> Option<Say> {
-        if !self.open {
+    /// The most urgent message, if any may be sent now.
+    pub fn next(&mut self, ledger: &mut Ledger, now: Time) -> Option<Outgoing> {
+        if !self.is_open {
             return None;
         }
-        if !self.hello {
-            self.hello = true;
-            return Some(Say::Hello);
+        if !self.hello_sent {
+            self.hello_sent = true;
+            return Some(Outgoing::Hello);
         }
         ledger.session_id()?;
         if let Some(nonce) = self.pongs.pop_front() {
-            return Some(Say::Message(agent_message::Kind::Pong(v1::Pong { nonce })));
+            return Some(Outgoing::Message(agent_message::Kind::Pong(v1::Pong { nonce })));
         }
         if let Some(ping) = self.heartbeat.as_mut().and_then(|it| it.ping(now)) {
-            return Some(Say::Message(agent_message::Kind::Ping(ping)));
+            return Some(Outgoing::Message(agent_message::Kind::Ping(ping)));
         }
         if self.capacity_at.is_some_and(|at| at <= now) {
             self.capacity_at = None;
             self.capacity_sent = Some(now);
-            return Some(Say::Capacity);
+            return Some(Outgoing::Capacity);
         }
-        let message = ledger.outgoing(now)?;
-        self.account(&message, now);
-        Some(Say::Message(message))
+        let message = ledger.next_message(now)?;
+        self.plan_capacity_after(&message, now);
+        Some(Outgoing::Message(message))
     }
 
-    /// The hub goes by a report of the capacity that comes after the news that a workload has taken some: only that one
-    /// surely counts it.
-    fn account(&mut self, message: &agent_message::Kind, now: Time) {
+    /// Schedules a capacity report after a report that a workload took capacity: to the hub, only a
+    /// later one surely includes that workload.
+    fn plan_capacity_after(&mut self, message: &agent_message::Kind, now: Time) {
         let agent_message::Kind::Observed(observed) = message else { return };
         let takes = |state| matches!(state, v1::State::Reserved | v1::State::Running);
         if let Some(sent) = self.capacity_sent
@@ -132,27 +134,30 @@ impl Talk {
         }
     }
 
+    /// Checks the deadlines.
+    ///
     /// # Errors
     /// The hub has been silent for too long.
     pub fn check(&self, ledger: &Ledger, now: Time) -> Result<(), SessionError> {
-        if self.open && ledger.session_id().is_none() && now >= self.welcome_by {
+        if self.is_open && ledger.session_id().is_none() && now >= self.welcome_by {
             return Err(SessionError::NoWelcome(WELCOME_DEADLINE));
         }
         self.heartbeat.as_ref().map_or(Ok(()), |heartbeat| heartbeat.check(now))
     }
 
-    /// When the session ends if nothing comes.
+    /// When the session ends unless the hub sends something.
     pub fn deadline(&self) -> Time {
         self.heartbeat.as_ref().map_or(self.welcome_by, Heartbeat::deadline)
     }
 
-    /// When there is something to do or say, if nothing happens before; none without a session.
+    /// When [`check`](Self::check) or [`next`](Self::next) has something to do, at the
+    /// latest. None without a session.
     pub fn wakeup(&self, ledger: &Ledger, now: Time) -> Option<Time> {
-        if !self.open {
+        if !self.is_open {
             return None;
         }
         let welcomed = ledger.session_id().is_some();
-        if !self.hello || welcomed && !self.pongs.is_empty() {
+        if !self.hello_sent || welcomed && !self.pongs.is_empty() {
             return Some(now);
         }
         let beat = self.heartbeat.as_ref().map(Heartbeat::wakeup);
@@ -162,15 +167,15 @@ impl Talk {
     }
 }
 
-/// The little of a message that is not the ledger's business.
-enum Small {
+/// The meaning of a message to the session itself.
+enum HeartbeatPart {
     Welcome(Option<v1::Lease>),
     Ping(u64),
     Pong(u64),
     Other,
 }
 
-impl Small {
+impl HeartbeatPart {
     fn of(kind: Option<&hub_message::Kind>) -> Self {
         match kind {
             Some(hub_message::Kind::Welcome(welcome)) => Self::Welcome(welcome.lease),

@@ -1,19 +1,20 @@
-//! What the worker's admission says of a Workload, as one state and its reasons.
+//! Reads the worker's admission from a Workload: one state and its reasons.
 //!
-//! Kueue writes few reasons (`Pending`, `Inadmissible`) and a message; with `UnadmittedWorkloadsObservability` it writes a
-//! reason each, and so does our own controller for the copies of a hub. Both are read.
+//! Kueue writes few reasons (`Pending`, `Inadmissible`) and a message. With its feature gate
+//! `UnadmittedWorkloadsObservability`, and for the hub's copies also Switchyard's controller,
+//! writes a specific reason. This module reads both.
 
 use switchyard_proto::v1::{Reason, State};
 
-use super::model::{Condition, RemoteWorkload};
+use crate::objects::{Condition, RemoteWorkload, UnreadyCheck};
 
-/// Reason of `WAITING` while the worker's admission has said nothing.
-pub(super) const UNSEEN: &str = "PendingEvaluation";
+/// Reason of `WAITING` before the worker's admission has considered the Workload.
+pub(crate) const UNSEEN: &str = "PendingEvaluation";
 
-/// Reason of `Finished=True` of a Workload in whose place another one of its job was given quota.
-pub(super) const REPLACED: &str = "WorkloadSliceReplaced";
+/// Reason of `Finished=True` when another Workload of the same job replaced this one.
+pub(crate) const REPLACED: &str = "WorkloadSliceReplaced";
 
-/// Reason of `Evicted=True`, and of `QuotaReserved=False`, of a Workload whose `spec.active` is false, or was.
+/// Reason of `Evicted=True` and `QuotaReserved=False` when `spec.active` is or was false.
 const DEACTIVATED: &str = "Deactivated";
 
 /// Reasons of `QuotaReserved=False` with which a workload can never be admitted as things are.
@@ -27,7 +28,7 @@ const NEVER: &[&str] = &[
     DEACTIVATED,
 ];
 
-/// Parts of Kueue's `Pending` messages that no freed quota mends.
+/// Parts of Kueue's `Pending` messages whose cause remains when quota becomes free.
 const NEVER_MESSAGES: &[&str] = &[
     "> maximum capacity",
     "untolerated taint",
@@ -39,16 +40,16 @@ const NEVER_MESSAGES: &[&str] = &[
     "doesn't exist",
 ];
 
-/// Parts of Kueue's `Pending` messages that freed quota does mend.
+/// Parts of Kueue's `Pending` messages whose cause goes when quota becomes free.
 const LATER_MESSAGES: &[&str] = &["insufficient unused quota", "Pending the preemption of"];
 
-/// The state and reasons by the Workload alone; a job's own end goes before it.
-pub(super) fn verdict(workload: &RemoteWorkload) -> (State, Vec<Reason>) {
+/// The state and reasons that the Workload shows. A job's own end takes precedence over them.
+pub(crate) fn admission_state(workload: &RemoteWorkload) -> (State, Vec<Reason>) {
     if let Some(finished) = true_one(workload.finished.as_ref()) {
         return finish(finished);
     }
     if was_deactivated(workload) {
-        // A fence has stopped it, and it may go on: the attempt stays where it is.
+        // A fence stopped it, and it may continue. The attempt stays on this cluster.
         return (
             State::Waiting,
             vec![reason(UNSEEN, "it is active again, and the worker has not considered it yet")],
@@ -77,7 +78,8 @@ pub(super) fn verdict(workload: &RemoteWorkload) -> (State, Vec<Reason>) {
     }
 }
 
-/// Whether only its having been inactive is what still keeps it from running: conditions follow `spec.active` late.
+/// Whether only a past `spec.active: false` keeps it from running. Conditions follow `spec.active`
+/// with a delay.
 fn was_deactivated(workload: &RemoteWorkload) -> bool {
     let deactivated = |condition: &Condition| condition.reason == DEACTIVATED;
     let evicted = true_one(workload.evicted.as_ref());
@@ -89,10 +91,11 @@ fn was_deactivated(workload: &RemoteWorkload) -> bool {
         }
 }
 
-/// Kueue's `Finished` reasons: some do not mean that the job ended.
+/// The state by Kueue's reason of `Finished`. Some reasons do not mean that the job ended.
 fn finish(finished: &Condition) -> (State, Vec<Reason>) {
     let state = match finished.reason.as_str() {
-        // The worker's Workload no longer stands for the job: the attempt is void, the job is not done.
+        // The worker's Workload no longer stands for the job: the attempt is void, the job is not
+        // done.
         "OutOfSync" | "OwnerNotFound" | REPLACED => State::Evicted,
         "Failed" | "FailedToStart" | "JobFailed" => State::Failed,
         _ => State::Succeeded,
@@ -101,7 +104,7 @@ fn finish(finished: &Condition) -> (State, Vec<Reason>) {
 }
 
 fn checks(workload: &RemoteWorkload) -> Vec<Reason> {
-    let text = |check: &super::model::UnreadyCheck| match check.message.as_str() {
+    let text = |check: &UnreadyCheck| match check.message.as_str() {
         "" => format!("admission check {} is {}", check.name, check.state),
         message => format!("admission check {} is {}: {message}", check.name, check.state),
     };
@@ -114,14 +117,15 @@ fn checks(workload: &RemoteWorkload) -> Vec<Reason> {
 
 fn never(pending: &Condition) -> bool {
     if NEVER.contains(&pending.reason.as_str()) {
-        // An older Kueue says Inadmissible of a full queue, too.
+        // Older versions of Kueue also use `Inadmissible` for a full queue.
         return !(pending.reason == "Inadmissible" && may_fit_later(&pending.message));
     }
-    // Reasons of their own need no reading of the message.
+    // Any other specific reason decides without its message.
     matches!(pending.reason.as_str(), "Pending" | "Waiting") && never_message(&pending.message)
 }
 
-/// Whether one pod set can never get its flavors. Pod sets are joined by "; ", a pod set's reasons by ", ".
+/// Whether one pod set can never get its flavors. Kueue joins pod sets by "; ", and the causes of
+/// one pod set by ", ".
 fn never_message(message: &str) -> bool {
     message
         .split("; ")

@@ -1,4 +1,4 @@
-//! The marked objects of a cluster: which have no proof, and signing them.
+//! Finds the marked objects of a cluster without a proof, and signs them.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,16 +11,17 @@ use serde_json::{Value, json};
 use switchyard_api::names;
 use switchyard_jobs::serving::is_part;
 
-use super::{Keys, Marked, Seal, text};
-use crate::executor::{Access, is_others, reached};
+use super::MarkedObjects;
+use crate::executor::{Access, handled_access, is_others};
+use crate::proof::{Keys, Seal, text};
 
-/// Objects read at once.
+/// Objects per list request.
 const PAGE: u32 = 500;
-/// Objects written to at once.
+/// The most concurrent writes.
 const AT_ONCE: usize = 16;
-/// A list or a write takes no longer.
+/// The deadline of a request.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Objects that a message names.
+/// The most objects that a message names.
 const EXAMPLES: usize = 5;
 
 /// The copies of one hub on a cluster.
@@ -33,7 +34,6 @@ pub struct Copies {
 /// Objects with marks and without a proof.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unproved {
-    /// How many.
     pub count: usize,
     /// Some of them, as KIND NAMESPACE/NAME.
     pub examples: Vec<String>,
@@ -64,15 +64,15 @@ impl fmt::Display for Unproved {
 }
 
 impl Copies {
-    /// Of the hub of this id, where these kinds of jobs are managed.
+    /// The copies of this hub, of Workloads and of the kinds of these frameworks.
     pub fn new(client: Client, hub_id: &str, keys: Keys, frameworks: &[String]) -> Self {
         Self { client, seal: Seal::new(hub_id, keys), frameworks: frameworks.to_vec() }
     }
 
-    /// Goes through the unproved objects of all kinds, and signs them if told to.
+    /// Visits the unproved objects of all kinds, and signs them if `signing`.
     async fn walk(&self, signing: bool) -> Result<Unproved, String> {
         let mut all = Unproved::default();
-        for (access, wanted) in reached(&self.frameworks) {
+        for (access, wanted) in handled_access(&self.frameworks) {
             self.walk_kind(&access, wanted, signing, &mut all).await?;
         }
         Ok(all)
@@ -91,7 +91,7 @@ impl Copies {
         loop {
             let list = match within(api.list_metadata(&page)).await {
                 Ok(list) => list,
-                // The cluster does not know the kind; or nothing of it was ever this program's to see.
+                // The cluster does not know the kind, or the agent never had access to it.
                 Err(Refused::Api(404, _)) => return Ok(()),
                 Err(Refused::Api(403, _)) if !wanted => return Ok(()),
                 Err(refused) => return Err(format!("listing {}: {refused}", access.gvk)),
@@ -111,7 +111,8 @@ impl Copies {
         }
     }
 
-    /// Whether an object has the marks and no proof. A pod that a controller made of a template needs none.
+    /// Whether an object has marks and no proof. Pods that a controller created from a template
+    /// need none.
     fn is_unproved(&self, access: &Access, object: &Value) -> bool {
         !is_others(access, object) && !is_part(object) && self.seal.is_unproved(object, &access.gvk)
     }
@@ -137,8 +138,8 @@ impl Copies {
     }
 }
 
-impl Marked for Copies {
-    fn look(&self) -> BoxFuture<'_, Result<Unproved, String>> {
+impl MarkedObjects for Copies {
+    fn scan(&self) -> BoxFuture<'_, Result<Unproved, String>> {
         self.walk(false).boxed()
     }
 
@@ -154,7 +155,7 @@ impl Marked for Copies {
     }
 }
 
-/// Why a request had no result.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
     #[error("{1} ({0})")]
@@ -185,7 +186,8 @@ mod tests {
     use super::*;
     use crate::proof::tests::key;
 
-    /// An API server with the Jobs of the namespace `ns`, which answers changes so, and lists of Workloads so.
+    /// An API server with these Jobs in namespace `ns`, and these status codes for patches and for
+    /// lists of Workloads.
     fn cluster(jobs: &[Value], patching: u16, listing: u16) -> (Client, Arc<Mutex<Vec<Value>>>) {
         let jobs = Arc::new(Mutex::new(jobs.to_vec()));
         let there = jobs.clone();
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn signing_proves_all_or_says_why_not() {
+    async fn signing_proves_all_or_names_obstacle() {
         let mut made_by_controller = job("of-a-controller");
         let owner = json!({"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "c", "controller": true});
         made_by_controller["metadata"]["ownerReferences"] = json!([owner]);
@@ -281,7 +283,7 @@ mod tests {
         ] {
             let (client, there) = cluster(&jobs, patching, listing);
             let copies = copies(client);
-            match (copies.look().await, look) {
+            match (copies.scan().await, look) {
                 (Ok(found), Ok(text)) => assert_eq!(found.to_string(), text, "{case}"),
                 (Err(error), Err(text)) => assert!(error.starts_with(text), "{case}: {error}"),
                 (found, _) => panic!("{case}: {found:?}"),
@@ -293,7 +295,7 @@ mod tests {
             }
             let there = there.lock().unwrap();
             let unproved = |job: &&Value| copies.seal.is_unproved(job, "batch/v1, Kind=Job");
-            // The one of a controller is not the hub's, whatever it carries.
+            // An object with a controller is foreign, whatever its marks.
             assert_eq!(there.iter().filter(unproved).count(), left + 1, "{case}");
         }
     }

@@ -1,8 +1,8 @@
-//! How a cluster's key comes into force. Until it has, marks alone make a copy, as before there were proofs: what runs goes on, and
-//! fences hold.
+//! How a cluster's key becomes enforced. Until then, marks suffice for a copy: jobs keep running,
+//! and fences work.
 //!
-//! The key is in force once no marked object is without a proof. Where there are such objects, operators have to say that they are
-//! the hub's. Then all are signed first.
+//! The key is enforced once every marked object has a proof. If some have none, the operators first
+//! have to declare that they are the hub's. Then the agent signs them all.
 
 use std::time::Duration;
 
@@ -10,42 +10,42 @@ use futures::future::BoxFuture;
 
 use super::Unproved;
 
-/// How long each step takes.
+/// The durations of the steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// After this time no creation that an earlier process has sent can still happen.
+    /// After this time, no creation of an earlier process can still take effect.
     pub late: Duration,
-    /// Between two tries.
+    /// The delay between two tries.
     pub again: Duration,
 }
 
 impl Default for Pace {
-    /// An API server gives a request up after 60 seconds, where its administrator has not changed that.
+    /// API servers abort requests after 60 seconds by default.
     fn default() -> Self {
         Self { late: Duration::from_secs(75), again: Duration::from_secs(10) }
     }
 }
 
 /// The marked objects of a cluster.
-pub trait Marked: Send + Sync {
+pub trait MarkedObjects: Send + Sync {
     /// Lists the marked objects without a proof.
-    fn look(&self) -> BoxFuture<'_, Result<Unproved, String>>;
+    fn scan(&self) -> BoxFuture<'_, Result<Unproved, String>>;
 
-    /// Signs them all.
+    /// Signs all marked objects.
     fn sign(&self) -> BoxFuture<'_, Result<(), String>>;
 }
 
-/// The result of a look at the marked objects.
+/// The result of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum ScanResult {
     /// These objects have marks and no proof.
     Found(Unproved),
-    /// The look failed, and why.
+    /// The scan failed, and why.
     Failed(String),
 }
 
-impl Look {
-    /// Why the key is not in force, for a message; empty: nothing is in its way.
+impl ScanResult {
+    /// Why the key is not enforced; empty if nothing prevents it.
     pub fn obstacle(&self) -> String {
         match self {
             Self::Found(unproved) if unproved.count == 0 => String::new(),
@@ -57,32 +57,36 @@ impl Look {
 
 /// The operators of the hub.
 pub trait Operators: Send + Sync {
-    /// Tells them what was found. Whether they have said to trust what is there.
-    fn tell<'a>(&'a self, look: &'a Look) -> BoxFuture<'a, bool>;
+    /// Reports the result. Returns whether they trust the marked objects.
+    fn report<'a>(&'a self, scan: &'a ScanResult) -> BoxFuture<'a, bool>;
 }
 
-/// Returns when the key may be brought into force. A failure leaves all as it was.
-pub async fn settle(marked: &dyn Marked, operators: &dyn Operators, pace: Pace) {
+/// Returns once the key may be enforced. A failure changes nothing.
+pub async fn settle(marked: &dyn MarkedObjects, operators: &dyn Operators, pace: Pace) {
     loop {
         match round(marked, operators, pace).await {
             Ok(true) => {
-                operators.tell(&Look::Found(Unproved::default())).await;
+                operators.report(&ScanResult::Found(Unproved::default())).await;
                 return;
             }
             Ok(false) => {}
             Err(error) => {
-                operators.tell(&Look::Failed(error)).await;
+                operators.report(&ScanResult::Failed(error)).await;
             }
         }
         tokio::time::sleep(pace.again).await;
     }
 }
 
-/// Whether every marked object has its proof.
-async fn round(marked: &dyn Marked, operators: &dyn Operators, pace: Pace) -> Result<bool, String> {
-    let found = marked.look().await?;
+/// Returns whether every marked object has its proof.
+async fn round(
+    marked: &dyn MarkedObjects,
+    operators: &dyn Operators,
+    pace: Pace,
+) -> Result<bool, String> {
+    let found = marked.scan().await?;
     let some = found.count > 0;
-    let trusted = operators.tell(&Look::Found(found)).await;
+    let trusted = operators.report(&ScanResult::Found(found)).await;
     if some && !trusted {
         return Ok(false);
     }
@@ -90,13 +94,13 @@ async fn round(marked: &dyn Marked, operators: &dyn Operators, pace: Pace) -> Re
         marked.sign().await?;
     }
     tokio::time::sleep(pace.late).await;
-    // Late creations of an earlier process have happened by now. This process signs each copy that it creates.
-    let late = marked.look().await?;
+    // Late creations of an earlier process have taken effect by now. This process signs its own.
+    let late = marked.scan().await?;
     if late.count == 0 {
         return Ok(true);
     }
     if !trusted {
-        operators.tell(&Look::Found(late)).await;
+        operators.report(&ScanResult::Found(late)).await;
         return Ok(false);
     }
     marked.sign().await.map(|()| true)
@@ -108,21 +112,21 @@ mod tests {
 
     use super::*;
 
-    /// Objects without a proof, as they come; and what was done.
+    /// Numbers of objects without a proof, and a record of the calls.
     #[derive(Default)]
     struct Cluster {
         unproved: Mutex<usize>,
-        /// Made by an earlier process, between the first look and the second.
+        /// Created by an earlier process between the first scan and the second.
         late: Mutex<Vec<usize>>,
-        /// The answers of signing, in turn; then signing works.
+        /// The answers to signing, in order. Then signing succeeds.
         refusals: Mutex<Vec<&'static str>>,
         done: Mutex<Vec<String>>,
     }
 
-    impl Marked for Cluster {
-        fn look(&self) -> BoxFuture<'_, Result<Unproved, String>> {
+    impl MarkedObjects for Cluster {
+        fn scan(&self) -> BoxFuture<'_, Result<Unproved, String>> {
             let count = *self.unproved.lock().unwrap();
-            self.done.lock().unwrap().push(format!("look: {count}"));
+            self.done.lock().unwrap().push(format!("scan: {count}"));
             *self.unproved.lock().unwrap() += self.late.lock().unwrap().pop().unwrap_or_default();
             Box::pin(std::future::ready(Ok(Unproved { count, examples: Vec::new() })))
         }
@@ -140,15 +144,15 @@ mod tests {
         }
     }
 
-    /// They trust once they have been told so often.
+    /// Trusts after this many reports.
     struct Trusting {
         after: Mutex<Option<usize>>,
         told: Mutex<Vec<String>>,
     }
 
     impl Operators for Trusting {
-        fn tell<'a>(&'a self, look: &'a Look) -> BoxFuture<'a, bool> {
-            self.told.lock().unwrap().push(look.obstacle());
+        fn report<'a>(&'a self, scan: &'a ScanResult) -> BoxFuture<'a, bool> {
+            self.told.lock().unwrap().push(scan.obstacle());
             let mut after = self.after.lock().unwrap();
             let trusted = *after == Some(0);
             *after = after.map(|left| left.saturating_sub(1));
@@ -156,7 +160,8 @@ mod tests {
         }
     }
 
-    /// Begins with so many objects; what was done within an hour, and whether the key may be in force.
+    /// Starts with this many objects. Returns the calls of an hour, and whether the key may be
+    /// enforced.
     async fn within_an_hour(
         cluster: &Cluster,
         after: Option<usize>,
@@ -175,17 +180,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn key_comes_into_force_once_all_is_proved() {
+    async fn key_is_enforced_once_all_is_proved() {
         let two = "2 objects have this hub's marks and no proof";
         for (case, unproved, late, refusals, after, done, settled, told) in [
-            ("nothing marked", 0, vec![], vec![], None, "look: 0", true, vec![String::new()]),
+            ("nothing marked", 0, vec![], vec![], None, "scan: 0", true, vec![String::new()]),
             (
                 "unproved, nobody trusts",
                 2,
                 vec![],
                 vec![],
                 None,
-                "look: 2",
+                "scan: 2",
                 false,
                 vec![two.to_owned()],
             ),
@@ -195,7 +200,7 @@ mod tests {
                 vec![],
                 vec![],
                 Some(1),
-                "look: 2, sign: Ok(()), look: 0",
+                "scan: 2, sign: Ok(()), scan: 0",
                 true,
                 vec![two.to_owned()],
             ),
@@ -205,7 +210,7 @@ mod tests {
                 vec![2],
                 vec![],
                 None,
-                "look: 0, look: 2",
+                "scan: 0, scan: 2",
                 false,
                 vec![String::new(), two.to_owned()],
             ),
@@ -215,7 +220,7 @@ mod tests {
                 vec![2, 0],
                 vec![],
                 Some(0),
-                "look: 2, sign: Ok(()), look: 0",
+                "scan: 2, sign: Ok(()), scan: 0",
                 true,
                 vec![two.to_owned()],
             ),
@@ -225,7 +230,7 @@ mod tests {
                 vec![],
                 vec!["403", "403"],
                 Some(0),
-                r#"look: 2, sign: Err("403"), look: 2, sign: Err("403"), look: 2, sign: Ok(()), look: 0"#,
+                r#"scan: 2, sign: Err("403"), scan: 2, sign: Err("403"), scan: 2, sign: Ok(()), scan: 0"#,
                 true,
                 vec![two.to_owned(), "403".into(), two.to_owned(), "403".into(), two.to_owned()],
             ),
@@ -243,13 +248,13 @@ mod tests {
         }
     }
 
-    /// The second pass signs objects that come after the first.
+    /// The second pass signs objects that appear after the first.
     #[tokio::test(start_paused = true)]
     async fn late_creations_are_signed_by_second_pass() {
         struct Late(Cluster);
-        impl Marked for Late {
-            fn look(&self) -> BoxFuture<'_, Result<Unproved, String>> {
-                self.0.look()
+        impl MarkedObjects for Late {
+            fn scan(&self) -> BoxFuture<'_, Result<Unproved, String>> {
+                self.0.scan()
             }
 
             fn sign(&self) -> BoxFuture<'_, Result<(), String>> {
@@ -262,11 +267,11 @@ mod tests {
             }
         }
         let late = Late(Cluster { unproved: Mutex::new(2), ..Cluster::default() });
-        // The first look takes one of these, the first signing the next.
+        // The first scan takes one of these, the first signing the next.
         *late.0.late.lock().unwrap() = vec![1, 0];
         let operators = Trusting { after: Mutex::new(Some(0)), told: Mutex::default() };
         settle(&late, &operators, Pace::default()).await;
         let done = late.0.done.lock().unwrap().join(", ");
-        assert_eq!(done, "look: 2, sign: Ok(()), look: 1, sign: Ok(())");
+        assert_eq!(done, "scan: 2, sign: Ok(()), scan: 1, sign: Ok(())");
     }
 }
