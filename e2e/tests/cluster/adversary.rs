@@ -1,7 +1,8 @@
-//! A tenant attacks the hub through objects of its own. No other tenant notices.
+//! Attacks by a tenant on the hub, through objects that the tenant may create. No other tenant
+//! notices.
 //!
-//! Each attack runs beside a well-meaning tenant that submits a short job each second. Counts decide: sessions that ended,
-//! attempts and pods of each job, jobs that did not end.
+//! Each attack runs beside an honest tenant that submits a short job every second. The checks count
+//! ended sessions, attempts and pods of each job, and jobs that did not end.
 
 mod forged;
 mod marks;
@@ -22,11 +23,11 @@ use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{ClusterSpec, NodeSpec, queues};
 
 const SOON: Duration = Duration::from_secs(120);
-/// Two with agents, and one that the hub reaches with a kubeconfig.
+/// Two workers with agents, and one that the hub reaches with a kubeconfig.
 const WORKERS: [&str; 3] = ["west", "east", "plain"];
 const QUOTA: [(&str, &str); 1] = [("cpu", "8")];
 
-/// A lost session costs here what it may cost at most: after five seconds its jobs go to the next cluster.
+/// The worst cost of a lost session: after five seconds its jobs move to the next cluster.
 static FLEET: Shared<Fleet> = Shared::new(|| {
     Box::pin(async {
         let worker = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(64));
@@ -67,7 +68,7 @@ async fn tenant<'a>(fleet: &'a Fleet, stem: &str, workers: &[&str]) -> Tenant<'a
     tenant.make().await.unwrap()
 }
 
-/// The hub's id, which is no secret: it is the name of the authority that the hub shows to anybody who connects.
+/// The hub's id. It is public: the hub's CA certificate, which every client sees, contains it.
 async fn hub_id(fleet: &Fleet) -> String {
     let namespaces: Api<Namespace> = Api::all(fleet.hub().admin.clone());
     namespaces.get("kube-system").await.unwrap().uid().unwrap()
@@ -86,7 +87,7 @@ async fn sessions(fleet: &Fleet) -> BTreeMap<&'static str, String> {
     sessions
 }
 
-/// The orphans of the clusters that the fleet has, in a namespace.
+/// The orphans that the fleet's clusters report in a namespace.
 async fn orphans(fleet: &Fleet, namespace: &str) -> Vec<String> {
     let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
     let mut found = Vec::new();
@@ -110,7 +111,7 @@ async fn ends(tenant: &Tenant<'_>, job: &str) {
     .unwrap();
 }
 
-/// A job was given to one cluster, once.
+/// Checks that a job was assigned once, to one cluster.
 async fn ran_once(tenant: &Tenant<'_>, job: &str) {
     let dispatch = tenant
         .workload_of(job)
@@ -123,8 +124,9 @@ async fn ran_once(tenant: &Tenant<'_>, job: &str) {
     assert!(dispatch.history.is_empty(), "{job} was taken from a cluster: {:?}", dispatch.history);
 }
 
-/// Runs an attack beside a tenant that submits a job each second, and checks the result. No session has ended, and each of the
-/// tenant's jobs has ended after one run.
+/// Runs an attack beside a tenant that submits a job every second.
+///
+/// Checks that no session ended, and that each of the tenant's jobs ended and ran once.
 async fn beside_an_honest_tenant(fleet: &Fleet, attack: impl Future<Output = ()>) {
     let honest = tenant(fleet, "honest", &WORKERS).await;
     let before = sessions(fleet).await;

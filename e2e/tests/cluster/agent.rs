@@ -1,4 +1,4 @@
-//! The agent's core on a real cluster, with the rights that `deploy/` gives the agent; the test plays the hub.
+//! The agent's core on a real cluster, with the rights in `deploy/`. The test plays the hub.
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
@@ -30,7 +30,8 @@ const WAIT: Duration = Duration::from_secs(30);
 
 static ENVIRONMENT: OnceCell<(Environment, Handle, Client)> = OnceCell::const_new();
 
-/// The cluster that all tests here share, its controller in the role of a worker, and a client with the agent's rights.
+/// The cluster that all tests here share, its controller as a worker, and a client with the agent's
+/// rights.
 async fn shared() -> (&'static Cluster, &'static Handle, Client) {
     let start = async || {
         let worker = ClusterSpec::new("worker").nodes([NodeSpec::new("n1").cpu(64)]);
@@ -50,7 +51,7 @@ async fn shared() -> (&'static Cluster, &'static Handle, Client) {
     (environment.cluster("worker"), handle, client.clone())
 }
 
-/// A hub of one test, at the other end of an agent's core.
+/// The hub of one test, with an agent's core.
 struct Hub {
     cluster: &'static Cluster,
     handle: &'static Handle,
@@ -63,12 +64,12 @@ struct Hub {
     core: (CancellationToken, JoinHandle<anyhow::Result<()>>),
     revision: u64,
     payloads: BTreeMap<String, Payload>,
-    /// The newest of each workload.
+    /// The newest observation of each workload.
     seen: BTreeMap<String, Observation>,
-    /// Every state, in order.
+    /// All states of each workload, in order.
     states: BTreeMap<String, Vec<State>>,
     capacity: v1::Capacity,
-    /// Whether reports are acknowledged.
+    /// Whether the hub acknowledges reports.
     acknowledge: bool,
 }
 
@@ -107,7 +108,7 @@ impl Hub {
         self.say(hub_message::Kind::Welcome(welcome)).await;
     }
 
-    /// The agent's process ends, and another begins.
+    /// The agent's process ends, and another starts.
     async fn restart_agent(&mut self) {
         self.core.0.cancel();
         (&mut self.core.1).await.unwrap().unwrap();
@@ -130,7 +131,7 @@ impl Hub {
             .expect("the agent ended")
     }
 
-    /// Takes one message in.
+    /// Applies one message of the agent.
     async fn step(&mut self) {
         match self.hear().await.kind {
             Some(agent_message::Kind::Observed(observed)) => {
@@ -151,12 +152,12 @@ impl Hub {
         }
     }
 
-    /// Waits until the agent reports this of a workload.
+    /// Waits until the agent reports this state of a workload.
     async fn until(&mut self, uid: &str, state: State) -> Observation {
         self.until_because(uid, state, "").await
     }
 
-    /// Waits until the agent reports this of a workload, for this reason (any, if empty).
+    /// Waits until the agent reports this state with this reason (any, if empty).
     async fn until_because(&mut self, uid: &str, state: State, code: &str) -> Observation {
         let found = async {
             loop {
@@ -184,7 +185,7 @@ impl Hub {
         }
     }
 
-    /// Until the agent says that this much cpu is free in the test's queue.
+    /// Waits until the agent reports this much free cpu in the test's queue.
     async fn until_available(&mut self, expected: i64) {
         let found = async {
             loop {
@@ -203,7 +204,7 @@ impl Hub {
         assert!(found.is_ok(), "{expected} should be available: {:?}", self.capacity);
     }
 
-    /// The job of a uid, with its API server's defaults, as a hub has it.
+    /// Sets the payload of a workload: the job with the API server's defaults, as a hub stores it.
     async fn payload(&mut self, uid: &str, job: JobBuilder) {
         let jobs = self.cluster.dynamic("batch/v1", "Job", &self.home).await.unwrap();
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
@@ -323,7 +324,7 @@ fn agent(
 }
 
 #[test]
-fn a_job_is_reserved_run_and_collected() {
+fn job_is_reserved_run_and_collected() {
     fixture::run(async {
         let mut hub = Hub::start("whole").await;
         hub.quota("2").await;
@@ -352,7 +353,7 @@ fn a_job_is_reserved_run_and_collected() {
 }
 
 #[test]
-fn an_end_outlives_the_agent_until_the_hub_knows_of_it() {
+fn end_survives_agent_restart_until_acknowledged() {
     fixture::run(async {
         let mut hub = Hub::start("held").await;
         hub.quota("2").await;
@@ -364,21 +365,23 @@ fn an_end_outlives_the_agent_until_the_hub_knows_of_it() {
         hub.acknowledge = false;
         hub.want("u1", 1, Phase::Run).await;
         hub.until("u1", State::Failed).await;
-        // Times are whole seconds: a failure in the second of the deletion would count as the deletion's work.
+        // Times are whole seconds: a failure in the second of the deletion would count as its
+        // effect.
         let ended = Timestamp::now().as_second();
         let later = async || {
             anyhow::ensure!(Timestamp::now().as_second() > ended, "the same second");
             Ok(())
         };
         wait::eventually(WAIT, "the next second", later).await.unwrap();
-        // A user on the worker deletes it: it stays.
+        // Another client on the worker deletes the job, which stays.
         hub.jobs().delete("a", &DeleteParams::background()).await.unwrap();
         hub.restart_agent().await;
         hub.until("u1", State::Failed).await;
         hub.restart_agent().await;
         hub.acknowledge = true;
         hub.until("u1", State::Failed).await;
-        // A hub that says nothing of the workload may have forgotten it, and may want its end yet; one that knows it does.
+        // A hub that does not name the workload may have lost its store and still need the end. A
+        // hub that assigns it again knows the end.
         hub.want("u1", 1, Phase::Absent).await;
         hub.until("u1", State::Gone).await;
         hub.nothing_is_left().await;
@@ -386,7 +389,7 @@ fn an_end_outlives_the_agent_until_the_hub_knows_of_it() {
 }
 
 #[test]
-fn a_running_job_is_withdrawn_with_its_pods_and_a_higher_attempt_follows_it() {
+fn running_job_is_deleted_with_pods_before_next_attempt() {
     fixture::run(async {
         let mut hub = Hub::start("again").await;
         hub.quota("1").await;
@@ -410,7 +413,7 @@ fn a_running_job_is_withdrawn_with_its_pods_and_a_higher_attempt_follows_it() {
 }
 
 #[test]
-fn a_job_is_suspended_and_resumed() {
+fn suspended_job_is_resumed() {
     fixture::run(async {
         let mut hub = Hub::start("suspend").await;
         hub.quota("1").await;
@@ -425,7 +428,7 @@ fn a_job_is_suspended_and_resumed() {
 }
 
 #[test]
-fn what_cannot_run_here_says_why() {
+fn job_that_cannot_run_reports_why() {
     fixture::run(async {
         let mut hub = Hub::start("unfit").await;
         hub.payload("noqueue", hub.job("a")).await;
@@ -453,7 +456,7 @@ fn what_cannot_run_here_says_why() {
 }
 
 #[test]
-fn an_object_in_the_way_is_refused_and_never_touched() {
+fn foreign_object_with_same_name_is_refused_and_kept() {
     fixture::run(async {
         let mut hub = Hub::start("way").await;
         hub.quota("2").await;
@@ -477,7 +480,7 @@ fn an_object_in_the_way_is_refused_and_never_touched() {
 }
 
 #[test]
-fn capacity_follows_what_is_reserved() {
+fn capacity_follows_reservations() {
     fixture::run(async {
         let mut hub = Hub::start("capacity").await;
         hub.quota("4").await;

@@ -1,5 +1,5 @@
-//! A cluster is the one that its uid says, whatever its MultiKueueCluster is called and wherever its kubeconfig or its agent
-//! comes to be.
+//! A cluster is identified by its uid, whatever the name of its MultiKueueCluster, and whichever
+//! cluster its kubeconfig or agent reaches later.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
 
 const SOON: Duration = Duration::from_secs(120);
-/// For this long the other cluster's silence is no loss. Before the fix, jobs were given up within six seconds.
+/// How long the test watches that the other cluster's silence is ignored. Otherwise the hub would
+/// give the jobs up within six seconds.
 const WATCHED: Duration = Duration::from_secs(20);
 
 /// The uid of the tenant's only pod on a worker.
@@ -29,7 +30,7 @@ async fn pod_of(
     Ok(there.remove(0).metadata.uid)
 }
 
-/// The job stays where it is, in the same pod.
+/// Checks that the job stays where it is, in the same pod.
 async fn stays(fleet: &Fleet, tenant: &Tenant<'_>, worker: &str, pod: Option<&String>) {
     always(WATCHED, "the job stays where it is", async || {
         ensure!(pod_of(fleet, tenant, worker).await?.as_ref() == pod, "another pod");
@@ -82,10 +83,11 @@ fn agent_of_another_cluster_ends_no_job() {
         stays(&fleet, &tenant, "right", before.as_ref()).await;
         fleet.connected("right").await.unwrap();
 
-        // With no job left there, the name may be the other cluster's.
+        // Without a job of the hub there, the name may move to the other cluster.
         tenant.hub_jobs().delete("long", &DeleteParams::background()).await.unwrap();
         tenant.await_empty("right", SOON).await.unwrap();
-        // The cluster is believed to run it until its agent has said otherwise, and then the Workload goes.
+        // The hub assumes that the cluster runs the job until the agent reports otherwise. Then the
+        // Workload is deleted.
         eventually(SOON, "the hub to know that the job is gone", async || {
             let left = tenant.hub_workloads().list(&ListParams::default()).await?.items;
             ensure!(left.is_empty(), "{:?}", left.iter().map(Tenant::told).collect::<Vec<_>>());
@@ -114,7 +116,7 @@ fn agent_of_another_cluster_ends_no_job() {
     });
 }
 
-/// Events of the workload of a job, on the hub.
+/// The events of a job's Workload on the hub.
 async fn notes(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> Vec<String> {
     let workload = tenant.workload_of(job).await.unwrap().name_any();
     let events: Api<Event> = Api::namespaced(fleet.hub().admin.clone(), tenant.name());
@@ -125,7 +127,7 @@ async fn notes(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> Vec<String> {
 }
 
 #[test]
-fn jobs_stay_with_a_cluster_whose_other_name_is_deleted() {
+fn jobs_stay_with_cluster_whose_second_name_is_deleted() {
     fixture::run(async {
         let worker = ClusterSpec::new("first").node(NodeSpec::new("n1").cpu(8));
         let fleet = Fleet::builder("renamed").bare(worker).start().await.unwrap();
@@ -189,7 +191,7 @@ fn jobs_stay_with_a_cluster_whose_other_name_is_deleted() {
 }
 
 #[test]
-fn hub_is_its_own_worker_only_where_that_is_asked_for() {
+fn hub_is_its_own_worker_only_if_requested() {
     fixture::run(async {
         let fleet = Fleet::builder("own").start().await.unwrap();
         let (_, kubeconfig) =

@@ -1,4 +1,4 @@
-//! Marks that a hub could have given out, on objects that its agents did not make.
+//! Valid marks on objects that no agent created.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,21 +17,21 @@ use switchyard_e2e::wait::{always, eventually};
 use super::{SOON, beside_an_honest_tenant, ends, fleet, hub_id, orphans, ran_once, tenant};
 
 const FORGED: usize = 50;
-/// Longer than an observation takes from a watch to the status of its cluster.
+/// Longer than an observation takes from a watch to the cluster's status.
 const SETTLED: Duration = Duration::from_secs(8);
 
 fn pod_spec() -> Value {
     json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]})
 }
 
-/// A uid as API servers give them.
+/// A uid like those of API servers.
 pub(super) fn random_uid() -> String {
     let bytes: u128 = rand::random();
     let hex = format!("{bytes:032x}");
     format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..])
 }
 
-/// Objects of a worker's tenant: a Workload and a Job with the marks of copies.
+/// A Workload and a Job with marks that a tenant of a worker creates there.
 pub(super) fn pair(
     namespace: &str,
     (workload, job): (&str, &str),
@@ -58,7 +58,8 @@ pub(super) fn pair(
     ]
 }
 
-/// Changes of objects without a valid proof that the agent of this worker has seen, or the hub for it.
+/// The number of changed objects without a valid proof that this worker's agent has seen, or the
+/// hub for it.
 pub(super) async fn ignored(fleet: &Fleet, worker: &str) -> u64 {
     let ports = fleet.metrics_ports();
     let port = ports.get(worker).unwrap_or(&ports[HUB]);
@@ -67,7 +68,8 @@ pub(super) async fn ignored(fleet: &Fleet, worker: &str) -> u64 {
     page.lines().find_map(|it| it.strip_prefix(&line)?.trim().parse().ok()).unwrap_or_default()
 }
 
-/// Waits until so many more were seen, and shows that none of a namespace is reported as the hub's.
+/// Waits until this many more were seen, and checks that none in the namespace is reported as the
+/// hub's.
 pub(super) async fn are_ignored(
     fleet: &Fleet,
     worker: &str,
@@ -97,7 +99,7 @@ pub(super) async fn are_ignored(
     assert!(seen >= expected, "{seen} of {expected} were ignored");
 }
 
-/// A job of the hub that runs on the worker until it is deleted, and its Workload on the hub.
+/// A hub's job that runs on the worker until it is deleted, and its Workload on the hub.
 async fn runs(fleet: &Fleet, tenant: &Tenant<'_>, worker: &str, job: &str) -> Workload {
     tenant.submit(tenant.job(job).cpu("100m").run_forever()).await.unwrap();
     fleet.await_pods(worker, tenant.name(), 1).await.unwrap();
@@ -111,7 +113,7 @@ async fn runs(fleet: &Fleet, tenant: &Tenant<'_>, worker: &str, job: &str) -> Wo
     tenant.workload_of(job).await.unwrap()
 }
 
-/// It still runs where it was sent, as it was.
+/// Checks that the job still runs in the same place.
 async fn goes_on(fleet: &Fleet, tenant: &Tenant<'_>, worker: &str, job: &str, copy: &str) {
     always(Duration::from_secs(3), format!("{job} to go on"), async || {
         let shown = tenant.hub_jobs().get(job).await?.status.context("no status")?;
@@ -128,7 +130,8 @@ async fn goes_on(fleet: &Fleet, tenant: &Tenant<'_>, worker: &str, job: &str, co
     ran_once(tenant, job).await;
 }
 
-/// Makes [`FORGED`] pairs with random uids, and pairs that say to be a victim's job, of this attempt and later ones.
+/// Creates [`FORGED`] pairs with random uids, and pairs with the marks of a victim's job, for its
+/// attempt and later ones.
 async fn forge(fleet: &Fleet, worker: &str) {
     let (victim, forger) =
         (tenant(fleet, "victim", &[worker]).await, tenant(fleet, "forger", &[worker]).await);
@@ -158,7 +161,7 @@ async fn forge(fleet: &Fleet, worker: &str) {
     assert_eq!(jobs, FORGED + 3, "they are the forger's own: nobody deletes them");
 }
 
-/// Makes pairs that are called as the forger's own jobs will be.
+/// Creates pairs with the names of the forger's later jobs.
 async fn take_names(fleet: &Fleet, worker: &str) {
     const LATER: usize = 5;
     let forger = tenant(fleet, "forger", &[worker]).await;
@@ -192,14 +195,14 @@ async fn take_names(fleet: &Fleet, worker: &str) {
     for index in 0..LATER {
         let job = format!("later-{index}");
         ends(&forger, &job).await;
-        // A name that is taken is a refusal, and nothing had run.
+        // A taken name is a refusal, and no pod ran.
         let status = forger.workload_of(&job).await.unwrap().status.unwrap_or_default();
         let history = status.dispatch.unwrap_or_default().history;
         assert!(history.iter().all(|past| past.reason == "RefusedByWorker"), "{job}: {history:?}");
     }
 }
 
-/// An object, to be applied again.
+/// An object, ready to be applied again.
 fn again(mut object: Value, api: (&str, &str), namespace: &str, name: &str) -> Value {
     let metadata = object["metadata"].clone();
     object["metadata"] = json!({
@@ -245,7 +248,7 @@ impl Stolen {
         }
     }
 
-    /// In this namespace; under their own names, or others.
+    /// The copies in this namespace, under their own names or another one.
     fn replayed(&self, namespace: &str, name: Option<&str>) -> [Value; 2] {
         let named = |own: String| name.map_or(own, str::to_owned);
         [
@@ -265,7 +268,8 @@ impl Stolen {
     }
 }
 
-/// Replays a running job's copies elsewhere; and, when it has ended and they are gone, in their own place.
+/// Replays a running job's copies elsewhere and, after it has ended and they are deleted, in their
+/// own place.
 async fn replay(fleet: &Fleet, worker: &str) {
     let (owner, other) =
         (tenant(fleet, "owner", &[worker]).await, tenant(fleet, "replayer", &[worker]).await);
@@ -302,7 +306,7 @@ async fn replay(fleet: &Fleet, worker: &str) {
     .await
     .unwrap();
     fleet.worker(worker).apply(stolen.replayed(owner.name(), None)).await.unwrap();
-    // It is a copy of an attempt that is over: nothing of the job changes.
+    // The replay is a copy of a past attempt and changes nothing of the job.
     always(SETTLED, "the job has succeeded", async || {
         let status = owner.hub_jobs().get("brief").await?.status.unwrap_or_default();
         ensure!(status.succeeded == Some(1), "{status:?}");
@@ -315,7 +319,7 @@ async fn replay(fleet: &Fleet, worker: &str) {
 }
 
 #[test]
-fn forged_copies_in_another_namespace_are_not_the_hubs() {
+fn forged_copies_in_other_namespace_are_ignored() {
     fixture::run(async {
         let fleet = fleet().await;
         beside_an_honest_tenant(fleet, forge(fleet, "west")).await;
@@ -323,7 +327,7 @@ fn forged_copies_in_another_namespace_are_not_the_hubs() {
 }
 
 #[test]
-fn forged_copies_on_kubeconfig_worker_are_not_the_hubs() {
+fn forged_copies_on_kubeconfig_worker_are_ignored() {
     fixture::run(async {
         let fleet = fleet().await;
         beside_an_honest_tenant(fleet, forge(fleet, "plain")).await;
@@ -341,7 +345,7 @@ fn forged_copies_named_as_later_jobs_hold_no_slot() {
 }
 
 #[test]
-fn replayed_copies_are_not_the_hubs() {
+fn replayed_copies_are_ignored() {
     fixture::run(async {
         let fleet = fleet().await;
         for worker in ["west", "plain"] {

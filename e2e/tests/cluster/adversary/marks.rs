@@ -1,4 +1,4 @@
-//! Marks of the hub's on objects that its agents did not make.
+//! A hub's marks on objects that no agent created.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use switchyard_e2e::fleet::{Fleet, Tenant};
 
 use super::{WORKERS, beside_an_honest_tenant, ends, fleet, hub_id, orphans, ran_once, tenant};
 
-/// Forged uids. A hub could give out only the first.
+/// Forged uids. A hub can assign only the first.
 fn uids() -> Vec<String> {
     vec!["x".to_owned(), String::new(), "x".repeat(130), "ж".to_owned()]
 }
@@ -20,7 +20,7 @@ fn pod_spec() -> Value {
     json!({"containers": [{"name": "c", "image": "i"}]})
 }
 
-/// The marks on whatever a tenant makes on a worker by itself.
+/// The marks on an object that a tenant creates on a worker.
 fn marked(name: &str, tenant: &Tenant<'_>, hub: &str, uid: &str, attempt: &str) -> Value {
     json!({
         "name": name, "namespace": tenant.name(), "labels": {"switchyard.dev/hub-id": hub},
@@ -28,7 +28,7 @@ fn marked(name: &str, tenant: &Tenant<'_>, hub: &str, uid: &str, attempt: &str) 
     })
 }
 
-/// Puts marks into the templates of jobs for these workers, and on pods there.
+/// Puts marks into the pod templates of jobs for these workers, and on pods there.
 async fn forge(fleet: &Fleet, forger: &Tenant<'_>, workers: &[&str]) {
     let (hub, highest) = (hub_id(fleet).await, u64::MAX.to_string());
     for (index, uid) in uids().iter().enumerate() {
@@ -81,14 +81,14 @@ fn forged_marks_on_kubeconfig_worker_end_no_session() {
 }
 
 #[test]
-fn marked_pods_of_a_worker_job_are_not_the_hubs() {
+fn marked_pods_of_worker_job_are_ignored() {
     fixture::run(async {
         let fleet = fleet().await;
         let forger = tenant(fleet, "forger", &WORKERS).await;
         let attack = async {
             let hub = hub_id(fleet).await;
             for worker in WORKERS {
-                // In range: nothing but their controller tells them from what an agent made.
+                // Valid marks: only the pods' controller tells them from an agent's objects.
                 let marks = marked("", &forger, &hub, "11111111-2222-3333-4444-555555555555", "1");
                 let template = json!({"metadata": {"labels": marks["labels"], "annotations": marks["annotations"]},
                     "spec": {"restartPolicy": "Never", "containers": pod_spec()["containers"]}});
@@ -115,7 +115,7 @@ fn marked_pods_of_a_worker_job_are_not_the_hubs() {
 }
 
 #[test]
-fn workload_with_a_long_job_name_ends_no_session() {
+fn workload_with_long_job_name_ends_no_session() {
     fixture::run(async {
         let fleet = fleet().await;
         let forger = tenant(fleet, "forger", &WORKERS).await;

@@ -1,4 +1,4 @@
-//! Copies without a proof, and what knows the copies of a cluster that is reached in another way.
+//! Copies without a proof, and the copies of a cluster that the hub reaches in another way later.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::forged::{are_ignored, ignored, pair, random_uid};
 use super::{QUOTA, SOON, ends, hub_id, ran_once};
 
 const PROOF: &str = "switchyard.dev/proof";
-/// Longer than a key takes to come into force: 75 s for late creations, and the steps around it.
+/// Longer than it takes to enforce a key: 75 s for late creations, and the steps around it.
 const SETTLED: Duration = Duration::from_secs(240);
 
 async fn patch_cluster(fleet: &Fleet, name: &str, patch: &Value) {
@@ -29,7 +29,7 @@ async fn patch_cluster(fleet: &Fleet, name: &str, patch: &Value) {
     clusters.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
-/// Waits for the condition `CopiesUnproved` of a cluster, with these words.
+/// Waits for the condition `CopiesUnproved` of a cluster, with this message.
 async fn says_unproved(fleet: &Fleet, name: &str, status: &str, words: &str) {
     let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
     eventually(SETTLED, format!("CopiesUnproved of {name} to be {status}"), async || {
@@ -48,7 +48,7 @@ async fn says_unproved(fleet: &Fleet, name: &str, status: &str, words: &str) {
     .unwrap();
 }
 
-/// The job on a worker, which runs.
+/// The uid of the job on a worker, once it runs.
 async fn runs(tenant: &Tenant<'_>, worker: &str, job: &str) -> String {
     let jobs = tenant.worker_jobs(worker);
     let there = eventually(SOON, format!("{job} to run"), async || {
@@ -59,7 +59,7 @@ async fn runs(tenant: &Tenant<'_>, worker: &str, job: &str) -> String {
     there.await.unwrap().uid().unwrap()
 }
 
-/// It goes on there, and was never given to another cluster.
+/// Checks that the job keeps running there and was never assigned to another cluster.
 async fn goes_on(tenant: &Tenant<'_>, worker: &str, job: &str, uid: &str) {
     always(Duration::from_secs(10), format!("{job} to go on"), async || {
         let there = tenant.worker_jobs(worker).get(job).await?;
@@ -72,16 +72,17 @@ async fn goes_on(tenant: &Tenant<'_>, worker: &str, job: &str, uid: &str) {
     ran_once(tenant, job).await;
 }
 
-/// Entries of a Secret of the program in this cluster.
+/// A Secret of the program in this cluster.
 async fn secret(cluster: &switchyard_e2e::Cluster, name: &str) -> (Api<Secret>, Secret) {
     let secrets: Api<Secret> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
     let found = secrets.get(name).await.unwrap();
     (secrets, found)
 }
 
-/// As before there were proofs, and as after the loss of what an agent keeps: the agent has no key, and copies no proof.
+/// As before proofs existed, and as after the loss of the agent's Secret: the agent has no key, and
+/// copies have no proof.
 #[test]
-fn unproved_copies_go_on_until_operators_trust_them() {
+fn unproved_copies_keep_running_until_trusted() {
     const SECRET: &str = "switchyard-agent-identity";
     fixture::run(async {
         let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(64));
@@ -172,9 +173,10 @@ async fn forger_deletes(forger: &Tenant<'_>, kind: &str) {
     }
 }
 
-/// A cluster is reached by an agent, then by a kubeconfig, then by the agent again. Its copies stay known.
+/// An agent reaches the cluster, then a kubeconfig, then an agent again. The hub still recognizes
+/// its copies.
 #[test]
-fn copies_are_known_whatever_leads_to_their_cluster() {
+fn copies_stay_known_when_cluster_is_reached_otherwise() {
     fixture::run(async {
         let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(64));
         let fleet = Fleet::builder("sources").agent(west).start().await.unwrap();
@@ -214,7 +216,7 @@ fn copies_are_known_whatever_leads_to_their_cluster() {
         let hosted = runs(&tenant, "west", "hosted-lasts").await;
 
         fleet.kill("west");
-        // As an uninstallation does, since no server answers there any more.
+        // As after an uninstallation: no agent answers there any more.
         let west = &fleet.worker("west").admin;
         let (all, params) = (ListParams::default(), DeleteParams::default());
         Api::<MutatingWebhookConfiguration>::all(west.clone())
