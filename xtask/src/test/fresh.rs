@@ -16,6 +16,7 @@ const RANDOM: [(&str, &[&str]); 10] = [
     ("switchyard-api", &[]),
     ("switchyard-api test conversion", &[]),
     ("switchyard-agent", &["proof::tests"]),
+    ("switchyard-jobs", &[]),
     ("switchyard-ledger", &["laws"]),
     ("switchyard-audit", &["hostile"]),
     ("switchyard-controller", &["laws"]),
@@ -23,6 +24,7 @@ const RANDOM: [(&str, &[&str]); 10] = [
     ("switchyard-platform", &["lease", "cached_json"]),
     ("switchyard-scheduler", &["tree::", "afs::", "queue::", "fair_admission::", "topology::"]),
     ("switchyard-scheduler test laws", &[]),
+    ("switchyard-syntax", &[]),
 ];
 
 /// The simulation's tests. With them cargo builds the program that plays seeds.
