@@ -12,7 +12,7 @@ use crate::programs;
 use crate::report::{Counts, Failure, Report, Tier};
 
 /// The test programs whose inputs are random, in tests whose names contain one of the words. No word stands for all.
-const RANDOM: [(&str, &[&str]); 10] = [
+const RANDOM: [(&str, &[&str]); 12] = [
     ("switchyard-api", &[]),
     ("switchyard-api test conversion", &[]),
     ("switchyard-agent", &["proof::tests"]),
