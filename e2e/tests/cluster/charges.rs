@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
-use switchyard::Verdict;
+use switchyard::ExitStatus;
 use switchyard_api::v1beta2::ClusterQueue;
 use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::wait::{always, eventually};
@@ -276,7 +276,7 @@ fn as_many_pods_run_as_are_charged() {
 }
 
 /// The output of `switchyard audit` for the fleet, and its exit code.
-async fn audited(fleet: &Fleet, namespace: &str) -> (Verdict, String) {
+async fn audited(fleet: &Fleet, namespace: &str) -> (ExitStatus, String) {
     let path = |cluster: &Cluster| cluster.kubeconfig().display().to_string();
     let west = format!("west={}", path(fleet.worker("west")));
     let hub = path(fleet.hub());
@@ -310,7 +310,7 @@ fn the_auditor_is_asked_about_a_fleet() {
             .unwrap();
         is_active(&tenant, "west", "honest", 2).await;
         let (verdict, text) = audited(fleet, tenant.name()).await;
-        assert_eq!(verdict, Verdict::Fine, "{text}");
+        assert_eq!(verdict, ExitStatus::Clean, "{text}");
         assert!(text.starts_with("No findings: 0 pods, 1 Workloads"), "{text}");
         assert!(text.contains("2 pods, 1 Workloads"), "{text}");
 
@@ -324,7 +324,7 @@ fn the_auditor_is_asked_about_a_fleet() {
         });
         fleet.worker("west").apply([pod]).await.unwrap();
         let (verdict, text) = audited(fleet, tenant.name()).await;
-        assert_eq!(verdict, Verdict::Faulty, "{text}");
+        assert_eq!(verdict, ExitStatus::Faulty, "{text}");
         let want = format!("Pod {}/stray runs, but it has no Workload", tenant.name());
         assert!(text.contains("RunsWithoutAdmission") && text.contains(&want), "{text}");
         let pods: Api<Pod> = Api::namespaced(fleet.worker("west").admin.clone(), tenant.name());

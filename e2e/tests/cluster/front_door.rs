@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_secs(90);
 async fn switchyard(
     kubeconfig: &Path,
     words: &[&str],
-) -> anyhow::Result<(switchyard::Verdict, String)> {
+) -> anyhow::Result<(switchyard::ExitStatus, String)> {
     let command = ["switchyard", "--kubeconfig", kubeconfig.to_str().unwrap()];
     let args = switchyard::Args::try_parse_from(command.iter().chain(words))?;
     let mut out = Vec::new();
@@ -51,7 +51,7 @@ async fn faults(cluster: &Cluster, words: &[&str]) -> anyhow::Result<Vec<String>
         })
         .collect();
     let failed = faults.iter().any(|line| line.starts_with("failure"));
-    assert_eq!(failed, verdict == switchyard::Verdict::Faulty, "{faults:?}");
+    assert_eq!(failed, verdict == switchyard::ExitStatus::Faulty, "{faults:?}");
     Ok(faults)
 }
 
@@ -222,7 +222,7 @@ fn check_finds_what_is_broken_in_a_cluster() {
         let path = cluster.state_dir().join("nobody.kubeconfig");
         std::fs::write(&path, kubeconfig).unwrap();
         let (verdict, text) = switchyard(&path, &["check", "--pre"]).await.unwrap();
-        assert_eq!(verdict, switchyard::Verdict::Faulty);
+        assert_eq!(verdict, switchyard::ExitStatus::Faulty);
         assert!(text.contains("FAILURE  install-rights: you may not: create namespaces"), "{text}");
     });
 }
@@ -273,7 +273,7 @@ fn an_agent_takes_a_new_token_without_a_restart() {
         let (token, pin) = token_of(&add().await);
         let (verdict, _) =
             switchyard(hub.kubeconfig(), &["check", "--cluster", "east"]).await.unwrap();
-        assert_eq!(verdict, switchyard::Verdict::Faulty, "its certificate is refused");
+        assert_eq!(verdict, switchyard::ExitStatus::Faulty, "its certificate is refused");
         mount(&token, &pin);
         fleet.connected("east").await.unwrap();
     });
