@@ -38,7 +38,7 @@ use kube::api::ObjectMeta;
 use switchyard_api::{names, v1beta2};
 use switchyard_jobs::{Held, JobKind, KindId, kind_for};
 
-use super::{Advertise, cluster_deletion, objects};
+use super::{Advertise, cluster_deletion, objects, operator_requests};
 use crate::reconcilers::job::lookup::NAMESPACE_NAME;
 
 /// How long the API server waits for an answer.
@@ -151,7 +151,21 @@ impl Inputs<'_> {
                 rule(v1beta2::GROUP, v1beta2::VERSION, &["multikueueclusters"], &["DELETE"]),
             )
         });
-        let all = jobs.chain(objects).chain(deletion).collect();
+        let requests = self.dispatches.then(|| ValidatingWebhook {
+            // The webhook only writes the audit stream.
+            failure_policy: Some("Ignore".into()),
+            ..webhook(
+                format!("a{}.kb.io", operator_requests::SINGULAR),
+                objects::path("audit", operator_requests::SINGULAR),
+                rule(
+                    v1beta2::GROUP,
+                    v1beta2::VERSION,
+                    &["multikueueclusters"],
+                    &["CREATE", "UPDATE"],
+                ),
+            )
+        });
+        let all = jobs.chain(objects).chain(deletion).chain(requests).collect();
         ValidatingWebhookConfiguration { metadata: self.metadata(), webhooks: Some(all) }
     }
 
@@ -365,17 +379,17 @@ mod tests {
     }
 
     #[test]
-    fn cluster_deletion_webhook_exists_on_hubs_and_may_fail() {
+    fn cluster_webhooks_exist_on_hubs_and_may_fail() {
         let url = url();
-        let of = |inputs: &Inputs<'_>| {
+        let of = |inputs: &Inputs<'_>, name: &str| {
             let webhooks = inputs.validating().webhooks.unwrap();
-            webhooks
-                .into_iter()
-                .find(|it| it.name == "vmultikueuecluster.kb.io")
-                .and_then(|it| it.failure_policy)
+            webhooks.into_iter().find(|it| it.name == name).and_then(|it| it.failure_policy)
         };
-        assert_eq!(of(&Inputs { dispatches: true, ..inputs(&url) }).as_deref(), Some("Ignore"));
-        assert_eq!(of(&inputs(&url)), None);
+        for name in ["vmultikueuecluster.kb.io", "amultikueuecluster.kb.io"] {
+            let hub = Inputs { dispatches: true, ..inputs(&url) };
+            assert_eq!(of(&hub, name).as_deref(), Some("Ignore"), "{name}");
+            assert_eq!(of(&inputs(&url), name), None, "{name}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use kube::core::{
 use serde_json::Value;
 use tower_http::timeout::TimeoutLayer;
 
-use super::{body, json_patch::json_patch};
+use super::{body, json_patch::json_patch, operator_requests};
 use switchyard_platform::object::Object;
 
 /// Bytes of a review. An update carries the object twice, and an object has at most 3 MiB.
@@ -117,6 +117,10 @@ async fn respond(handler: &Handler, body: &[u8]) -> Result<AdmissionReview<Dynam
         ReviewOutcome::Deny(reasons) => deny(response, &reasons),
         ReviewOutcome::Mutate(wanted) => mutate(response, &object, &wanted)?,
     };
+    if response.allowed && !request.dry_run && request.object.is_some() {
+        let user = request.user_info.username.as_deref().unwrap_or_default();
+        operator_requests::audit(user, &object, old.as_deref());
+    }
     Ok(response.into_review())
 }
 

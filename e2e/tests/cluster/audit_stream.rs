@@ -37,7 +37,7 @@ fn annotation(name: &str, value: impl Into<Value>) -> (PatchParams, Patch<Value>
 }
 
 #[test]
-fn requests_of_operators_name_field_manager_and_result() {
+fn requests_of_operators_name_user_and_result() {
     fixture::run(async {
         let fleet = fleet().await;
         let cluster = fixture::unique("audited");
@@ -52,6 +52,10 @@ fn requests_of_operators_name_field_manager_and_result() {
             let (params, patch) = annotation("switchyard.dev/scheduling", value);
             clusters.patch(&cluster, &params, &patch).await.unwrap();
             let line = written(fleet, &[operation, &object, "result=\"accepted\""]).await;
+            let asked = written(fleet, &[operation, &object, "result=\"requested\""]).await;
+            let by_user =
+                asked.contains("who=\"e2e-admin\"") && asked.contains("known_by=\"user\"");
+            assert!(by_user, "{asked}");
             let named =
                 line.contains("who=\"operator\" ") && line.contains("known_by=\"field-manager\"");
             assert!(
