@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_that_cannot_be_had_leaves_nothing_that_looks_like_one() {
+    fn unavailable_package_leaves_no_directory() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("unpacked/usr/bin")).unwrap();
         fs::write(dir.path().join("unpacked/usr/bin/prometheus"), "").unwrap();

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dockerfile_copies_what_is_built_here_and_runs_it_as_nobody_special() {
+    fn dockerfile_copies_built_programs_and_runs_unprivileged() {
         let file = include_str!("../../deploy/Dockerfile");
         assert!(of(file, "RUN").contains(&"cargo xtask image --out /image"));
         let copies: Vec<String> =

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_read_from_a_block_a_line_and_not_from_tools_or_replacements() {
+    fn versions_are_read_from_require_lines_alone() {
         let block =
             "tool (\n\texample.org/a/cmd/x\n)\nrequire (\n\texample.org/a v1.2.3 // indirect\n)\n";
         assert_eq!(module_version(block, "example.org/a").unwrap(), "v1.2.3");
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_is_there_is_not_built_and_a_failed_build_leaves_nothing() {
+    fn built_part_is_reused_and_failed_build_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let module = dir.path().join("modules/etcd");
         fs::create_dir_all(&module).unwrap();

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_kept_from_the_first_sight_and_tell_how_long_each_job_waited() {
+    fn times_start_at_first_sight_and_show_waits() {
         let mut timeline = Timeline::new(3);
         let start = timeline.begin();
         let at = |ms: u64| start + Duration::from_millis(ms);

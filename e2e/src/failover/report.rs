@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_has_a_table_in_which_systems_stand_one_below_the_other() {
+    fn fault_table_has_a_row_for_each_system() {
         let row = |system, policy, fault| Row {
             jobs: 4,
             seen: Some(0.25),

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_goes_elsewhere_is_begun_anew_and_is_well_when_nothing_is_left() {
+    fn moved_job_restarts_and_is_well_when_no_copy_is_left() {
         let mut track = Track::new(["a".to_owned()].into_iter());
         track.take(&look(&[("a", "1")], &[]), at(0));
         assert!(track.on_west());
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_on_both_clusters_runs_twice_and_one_on_none_stands_still() {
+    fn job_on_two_clusters_runs_twice_and_on_none_stalls() {
         let mut track = Track::new(["a", "b"].map(str::to_owned).into_iter());
         track.begin();
         track.take(&look(&[("a", "1")], &[("a", "2")]), at(10));

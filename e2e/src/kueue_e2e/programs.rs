@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operator_that_could_not_be_built_is_tried_again_once_its_log_is_removed() {
+    fn failed_operator_build_is_retried_once_its_log_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
         for built in ["jobset", "mpi", "training", "trainer"] {

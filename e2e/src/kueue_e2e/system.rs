@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn our_deployment_is_found_by_kueues_services_and_has_the_mode_of_its_cluster() {
+    fn deployment_matches_kueues_services_and_cluster_mode() {
         for (role, mode) in [("manager", "--mode=hub"), ("worker", "--mode=single")] {
             let made = deployment(&kueue(), Mode::of(role).unwrap(), "kueue-system").unwrap();
             let pod = &made["spec"]["template"];

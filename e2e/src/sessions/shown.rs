@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_later_change_shows_the_earlier_ones_of_its_job_and_of_no_other() {
+    fn late_change_shows_earlier_changes_of_its_job_alone() {
         let mut state = State::default();
         let start = Instant::now();
         for (job, number) in [("a", 1), ("a", 2), ("a", 3), ("b", 1)] {

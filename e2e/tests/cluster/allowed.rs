@@ -28,7 +28,7 @@ async fn refused(tenant: &Tenant<'_>, job: &str, words: &str) {
 }
 
 #[test]
-fn namespaces_service_accounts_and_kinds_that_are_not_allowed_are_refused_with_the_reason() {
+fn disallowed_namespace_account_or_kind_is_refused_with_reason() {
     fixture::run(async {
         let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(8));
         let fleet = Fleet::builder("allowed").agent(west).start().await.unwrap();

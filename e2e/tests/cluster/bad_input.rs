@@ -340,7 +340,7 @@ fn more_pod_sets_than_a_workload_may_have() {
 }
 
 #[test]
-fn jobs_of_a_kind_that_is_not_enabled_and_jobs_of_several_owners() {
+fn jobs_of_disabled_kinds_and_of_several_owners_are_ignored() {
     fixture::run(async {
         let place = Place::new("owners").await;
         let bed = &place.bed;
@@ -447,7 +447,7 @@ impl Place {
 
 /// An AppWrapper that is admitted owns a Deployment, and a JobSet, which is of a kind that is not enabled.
 #[test]
-fn pods_below_kinds_that_are_not_enabled_run_by_the_quota_of_the_job_above() {
+fn pods_below_disabled_kinds_run_by_quota_of_the_job_above() {
     fixture::run(async {
         let place = Place::new("below").await;
         let bed = &place.bed;
@@ -559,7 +559,7 @@ fn a_group_with_a_pod_too_many_loses_the_one_that_waits() {
 }
 
 #[test]
-fn objects_of_other_kinds_that_are_wrong_are_refused_or_say_why_they_wait() {
+fn wrong_objects_of_other_kinds_are_refused_or_say_why() {
     fixture::run(async {
         let place = Place::new("others").await;
         let bed = &place.bed;

@@ -113,7 +113,7 @@ fn job_deleted_in_foreground_is_charged_until_pods_end() {
 }
 
 #[test]
-fn a_job_whose_workload_is_deleted_is_charged_until_its_last_pod_has_ended() {
+fn job_with_deleted_workload_is_charged_until_pods_end() {
     is_charged_until_its_last_pod_has_ended(Stop::WorkloadDeleted);
 }
 

@@ -407,7 +407,7 @@ fn what_monitors_is_asked_for() {
 }
 
 #[test]
-fn metrics_are_served_as_kueue_serves_them_to_those_who_may_read_them() {
+fn metrics_are_served_to_authorized_readers_as_in_kueue() {
     let helm = Helm::new(None, NAMESPACE);
     let rendered = |values: &[&str]| {
         helm.ok(&[&["template", &chart(), "--set=enablePrometheus=true"], values].concat())
@@ -486,7 +486,7 @@ fn cert_manager_makes_the_certificate_where_it_is_asked_to() {
 }
 
 #[test]
-fn metrics_and_the_visibility_api_are_served_with_cert_managers_certificates() {
+fn metrics_and_visibility_use_cert_managers_certificates() {
     let (helm, chart) = (Helm::new(None, NAMESPACE), chart());
     let template = |values: &[&str]| {
         helm.ok(&[&["template", &chart, "--namespace=ns", "--set=visibility.enabled=true"], values]

@@ -128,7 +128,7 @@ fn a_job_waits_for_its_template_and_for_a_class_that_is_mapped() {
 }
 
 #[test]
-fn an_extended_resource_is_charged_as_the_devices_that_come_in_its_place() {
+fn extended_resource_is_charged_as_devices() {
     fixture::run(async {
         let bed = bed("extended").await;
         asking(&bed, "before", 1).create(bed.admin()).await.unwrap();

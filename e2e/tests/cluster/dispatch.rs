@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_secs(30);
 const WHILE: Duration = Duration::from_secs(2);
 
 #[test]
-fn a_job_goes_to_the_only_worker_where_it_fits_and_completes_on_the_hub() {
+fn job_runs_on_the_only_worker_where_it_fits() {
     fixture::run(async {
         let fleet = fleet().await;
         let quota = [("cpu", "16"), ("nvidia.com/gpu", "8")];
@@ -135,7 +135,7 @@ fn a_job_deleted_on_the_hub_while_queued_leaves_nothing() {
 }
 
 #[test]
-fn a_job_deleted_on_the_hub_while_it_runs_is_collected_and_its_quota_is_free() {
+fn job_deleted_on_hub_while_it_runs_is_collected() {
     fixture::run(async {
         let fleet = fleet().await;
         let tenant = fleet
@@ -157,7 +157,7 @@ fn a_job_deleted_on_the_hub_while_it_runs_is_collected_and_its_quota_is_free() {
 
 /// The worker counts the time, too: what it has ended is not sent anywhere again.
 #[test]
-fn a_job_that_runs_for_too_long_on_the_worker_is_deactivated_on_the_hub() {
+fn job_over_its_execution_time_is_deactivated_on_hub() {
     fixture::run(async {
         let fleet = fleet().await;
         let tenant = fleet
@@ -304,8 +304,7 @@ async fn fence(tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Option<String>>
 }
 
 #[test]
-fn the_word_of_a_job_on_the_loss_of_its_cluster_goes_before_its_queues_and_that_before_the_clusters()
- {
+fn on_disconnect_of_job_precedes_queue_and_cluster() {
     fixture::run(async {
         let fleet = fleet().await;
         let hub = &fleet.hub().admin;
@@ -356,7 +355,7 @@ fn the_word_of_a_job_on_the_loss_of_its_cluster_goes_before_its_queues_and_that_
 }
 
 #[test]
-fn a_priority_that_changes_while_the_job_runs_follows_to_the_worker() {
+fn changed_priority_of_running_job_reaches_worker() {
     fixture::run(async {
         let fleet = fleet().await;
         let tenant = fleet
@@ -401,7 +400,7 @@ async fn check_first_flavor(hub: &Cluster, name: &str, check: &str) {
 }
 
 #[test]
-fn a_check_of_one_flavor_comes_before_any_worker_for_those_who_get_the_flavor() {
+fn check_of_one_flavor_precedes_dispatch() {
     fixture::run(async {
         let fleet = fleet().await;
         let tenant = fleet

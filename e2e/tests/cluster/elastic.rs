@@ -239,7 +239,7 @@ fn what_it_grows_by_waits_behind_its_gate_until_there_is_quota() {
 }
 
 #[test]
-fn a_growing_job_that_loses_its_quota_stops_and_comes_back_in_its_new_size() {
+fn growing_job_that_loses_quota_returns_in_its_new_size() {
     fixture::run(async {
         let bed = elastic_bed("elastic-evicted", "4").await;
         train(&bed).await;

@@ -193,7 +193,7 @@ async fn live(bed: &Bed, want: &[&str]) -> Vec<Workload> {
 }
 
 #[test]
-fn the_groups_of_a_cluster_grow_and_shrink_while_its_pods_run_on() {
+fn ray_cluster_groups_resize_while_pods_run_on() {
     fixture::run(async {
         let (bed, _operator) = bed("ray-size", "9").await;
         create(&bed, job(&bed, "RayCluster", &[("a", 1), ("b", 2)], &json!({}))).await;
@@ -230,7 +230,7 @@ fn the_groups_of_a_cluster_grow_and_shrink_while_its_pods_run_on() {
 }
 
 #[test]
-fn workers_of_several_hosts_wait_behind_their_gate_until_there_is_quota() {
+fn multi_host_workers_wait_gated_until_quota_is_reserved() {
     fixture::run(async {
         let (bed, _operator) = bed("ray-waits", "6").await;
         bed.plain_job("other").cpu("2").run_forever().create(bed.admin()).await.unwrap();
@@ -262,7 +262,7 @@ fn workers_of_several_hosts_wait_behind_their_gate_until_there_is_quota() {
 }
 
 #[test]
-fn a_growing_cluster_that_is_preempted_stops_as_a_whole_and_comes_back_in_its_new_size() {
+fn preempted_growing_ray_cluster_returns_in_its_new_size() {
     fixture::run(async {
         let (bed, _operator) = bed("ray-preempted", "4").await;
         bed.cluster().apply([queues::priority_class(&bed.part("high"), 100)]).await.unwrap();
@@ -296,7 +296,7 @@ fn autoscaled() -> Value {
 }
 
 #[test]
-fn what_the_autoscaler_adds_to_the_cluster_of_a_job_waits_for_quota_of_the_job() {
+fn autoscaled_workers_wait_for_quota_of_the_job() {
     fixture::run(async {
         let (bed, _operator) = bed("ray-autoscaled", "5").await;
         for kind in ["RayJob", "RayService"] {
@@ -351,7 +351,7 @@ async fn end(bed: &Bed) {
 }
 
 #[test]
-fn autoscaling_is_for_elastic_jobs_and_every_group_must_be_gated() {
+fn autoscaling_needs_elastic_job_and_gated_groups() {
     fixture::run(async {
         let (bed, _operator) = bed("ray-refused", "9").await;
         let refused = async |job: Value, want: &str| {

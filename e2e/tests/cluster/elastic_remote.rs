@@ -267,11 +267,11 @@ fn a_job_grows_and_shrinks_on_a_worker_with_a_kubeconfig() {
 }
 
 #[test]
-fn what_a_job_grows_by_waits_for_quota_on_a_worker_with_an_agent() {
+fn growth_of_job_waits_for_quota_on_agent_worker() {
     fixture::run(what_it_grows_by_waits("west"));
 }
 
 #[test]
-fn what_a_job_grows_by_waits_for_quota_on_a_worker_with_a_kubeconfig() {
+fn growth_of_job_waits_for_quota_on_kubeconfig_worker() {
     fixture::run(what_it_grows_by_waits("east"));
 }

@@ -37,7 +37,7 @@ async fn workload(tenant: &Tenant<'_>) -> anyhow::Result<Workload> {
 }
 
 #[test]
-fn cut_off_a_fenced_job_stops_by_itself_and_runs_elsewhere_and_never_twice() {
+fn fenced_job_that_is_cut_off_stops_and_never_runs_twice() {
     fixture::run(async {
         let spec = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(8));
         let fleet = Fleet::builder("cut-off")

@@ -123,7 +123,7 @@ fn node_selectors(job: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn a_kind_that_comes_later_is_queued_as_if_it_had_always_been_there() {
+fn kind_installed_later_is_queued() {
     fixture::run(async {
         // Ready, with the kind enabled and no such kind.
         let bed = Bed::configured("jobset", FRAMEWORKS).await;

@@ -78,7 +78,7 @@ fn evicted_by_a_worker_it_runs_on_another() {
 }
 
 #[test]
-fn deactivated_by_its_user_it_stops_and_gives_its_quota_back_when_nothing_runs() {
+fn deactivated_job_frees_quota_when_nothing_runs() {
     fixture::run(async {
         let fleet = fleet().await;
         let quota = [("cpu", "2")];
@@ -158,7 +158,7 @@ fn has_quota(workload: &Workload) -> bool {
 }
 
 #[test]
-fn preempted_on_the_hub_it_gives_its_quota_away_only_when_nothing_of_it_runs() {
+fn job_preempted_on_hub_frees_quota_when_nothing_runs() {
     fixture::run(async {
         let fleet = fleet().await;
         // The worker has room for both: only the hub's quota stands between them.

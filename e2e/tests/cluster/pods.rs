@@ -101,7 +101,7 @@ async fn delete(pods: &Api<Pod>, name: &str) {
 }
 
 #[test]
-fn a_pod_waits_behind_its_gate_runs_when_admitted_and_is_let_go_at_its_end() {
+fn pod_waits_gated_runs_when_admitted_and_is_released() {
     fixture::run(async {
         let (bed, pods) = pods_bed("pods").await;
         bed.simple(&[("cpu", "1")]).await;
@@ -229,7 +229,7 @@ fn a_group_is_admitted_whole_and_ends_when_all_its_pods_have() {
 }
 
 #[test]
-fn a_waiting_pod_that_is_made_one_of_a_group_leaves_no_workload_of_its_own() {
+fn waiting_pod_that_joins_group_leaves_no_own_workload() {
     fixture::run(async {
         let (bed, pods) = pods_bed("joined").await;
         bed.simple(&[("cpu", "2")]).await;

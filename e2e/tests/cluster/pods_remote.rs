@@ -276,7 +276,7 @@ fn a_group_of_pods_goes_whole_and_ends_with_its_last() {
 }
 
 #[test]
-fn a_pod_of_a_group_that_failed_is_replaced_there_by_the_one_made_here() {
+fn failed_pod_of_group_is_replaced_by_pod_made_on_hub() {
     fixture::run(async {
         let fleet = fleet().await;
         futures::future::join_all(WORKERS.map(async |worker| {
@@ -410,7 +410,7 @@ impl Set {
 }
 
 #[test]
-fn a_stateful_set_is_sent_whole_and_shows_here_how_it_stands_there() {
+fn stateful_set_is_sent_whole_and_mirrored() {
     fixture::run(async {
         let fleet = fleet().await;
         futures::future::join_all(WORKERS.map(async |worker| {
@@ -432,7 +432,7 @@ fn a_stateful_set_is_sent_whole_and_shows_here_how_it_stands_there() {
 }
 
 #[test]
-fn the_pods_of_a_stateful_set_wait_on_the_hub_whatever_changes_of_their_template() {
+fn stateful_set_pods_wait_on_hub_when_template_changes() {
     fixture::run(async {
         let fleet = fleet().await;
         let scene = Scene::new(fleet, "image", "west", "2").await;

@@ -105,7 +105,7 @@ async fn job_is_gone(api: &Api<Job>, name: &str) {
 }
 
 #[test]
-fn pods_that_never_get_ready_cost_the_job_its_quota_twice_and_then_its_life() {
+fn job_without_ready_pods_is_evicted_twice_then_deactivated() {
     fixture::run(async {
         let bed = Bed::configured("stuck", SECTIONS).await;
         bed.simple(&[("cpu", "1")]).await;

@@ -57,7 +57,7 @@ async fn admitted(jobs: &Api<Job>, namespace: &str) -> anyhow::Result<()> {
 }
 
 #[test]
-fn no_request_is_refused_while_serving_certificates_and_cas_are_exchanged() {
+fn no_request_fails_while_certificates_and_cas_rotate() {
     fixture::run(async {
         let environment = Environment::builder("rotation")
             .cluster(ClusterSpec::new("one"))
@@ -123,7 +123,7 @@ fn kept(name: &str, signer: &Authority, trusted: &[&Authority]) -> Secret {
 }
 
 #[test]
-fn certificates_that_somebody_else_keeps_are_waited_for_and_followed() {
+fn external_certificates_are_awaited_and_reloaded() {
     fixture::run(async {
         let environment =
             Environment::builder("kept").cluster(ClusterSpec::new("one")).start().await.unwrap();

@@ -175,7 +175,7 @@ fn a_deployment_that_waits_goes_to_another_queue() {
 }
 
 #[test]
-fn a_stateful_set_is_one_workload_which_rests_when_scaled_to_zero() {
+fn stateful_set_is_one_workload_that_rests_at_zero() {
     fixture::run(async {
         let bed = serving_bed("stateful").await;
         bed.simple(&[("cpu", "3")]).await;
@@ -229,7 +229,7 @@ fn has_image(pod: &Pod, name: &str) -> bool {
 }
 
 #[test]
-fn a_stateful_set_that_waits_takes_another_image_and_no_pod_runs() {
+fn waiting_stateful_set_with_new_image_runs_no_pod() {
     fixture::run(async {
         let bed = serving_bed("waiting").await;
         bed.simple(&[("cpu", "1")]).await;
@@ -254,7 +254,7 @@ fn a_stateful_set_that_waits_takes_another_image_and_no_pod_runs() {
 }
 
 #[test]
-fn a_stateful_set_that_goes_to_zero_is_charged_until_its_pods_are_gone() {
+fn stateful_set_at_zero_is_charged_until_pods_are_gone() {
     fixture::run(async {
         let bed = serving_bed("to-zero").await;
         bed.simple(&[("cpu", "2")]).await;
@@ -285,7 +285,7 @@ fn has_ended(pod: &Pod) -> bool {
 }
 
 #[test]
-fn the_pods_of_a_stateful_set_wait_while_its_queue_is_stopped_and_roll_while_it_runs() {
+fn stateful_set_pods_wait_while_queue_is_stopped_and_roll_after() {
     fixture::run(async {
         let bed = serving_bed("rolling").await;
         bed.simple(&[("cpu", "2")]).await;

@@ -71,8 +71,7 @@ async fn uninstall(fleet: &Fleet) {
 }
 
 #[test]
-fn a_second_way_to_a_cluster_is_refused_and_the_first_may_be_replaced_by_an_agent_while_a_job_runs()
-{
+fn second_way_to_cluster_is_refused_and_agent_may_replace_first() {
     fixture::run(async {
         let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(8));
         let fleet = Fleet::builder("twins").bare(west).start().await.unwrap();

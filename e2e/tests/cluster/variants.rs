@@ -144,7 +144,7 @@ fn state(variant: &Workload) -> &'static str {
 }
 
 #[test]
-fn a_job_runs_on_the_best_flavor_that_has_room_and_takes_its_variants_with_it() {
+fn job_runs_on_best_flavor_and_its_variants_end() {
     fixture::run(async {
         let bed = Bed::configured("best", SECTIONS).await;
         apply(&bed, &[("reserved", "1"), ("spot", "2")], prefers(), queues::ClusterQueue::build)
@@ -197,7 +197,7 @@ fn a_job_runs_on_the_best_flavor_that_has_room_and_takes_its_variants_with_it() 
 }
 
 #[test]
-fn a_job_moves_to_a_better_flavor_and_back_when_that_is_taken_from_it() {
+fn job_moves_to_better_flavor_and_back_when_preempted() {
     fixture::run(async {
         let bed = Bed::configured("moves", SECTIONS).await;
         apply(&bed, &[("reserved", "0"), ("spot", "1")], prefers(), queues::ClusterQueue::build)
@@ -323,7 +323,7 @@ async fn stop(handle: Handle) {
 }
 
 #[test]
-fn a_restart_changes_nothing_and_without_the_gate_the_job_stands_for_itself() {
+fn restart_keeps_variants_and_gate_off_removes_them() {
     fixture::run(async {
         let one = ClusterSpec::new("one").node(NodeSpec::new("node").cpu(8));
         let environment = Environment::builder("variants").cluster(one).start().await.unwrap();

@@ -500,7 +500,7 @@ async fn converter(cluster: &Cluster) -> anyhow::Result<String> {
 }
 
 #[test]
-fn what_is_stored_in_v1beta1_is_read_behind_a_service_before_a_replica_is_ready() {
+fn v1beta1_objects_are_read_before_a_replica_is_ready() {
     fixture::run(async {
         let environment = Environment::builder("versions-stored")
             .cluster(ClusterSpec::new("one"))

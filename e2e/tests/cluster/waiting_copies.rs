@@ -70,7 +70,7 @@ async fn waits_everywhere(tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Vec<
 }
 
 #[test]
-fn a_job_without_room_waits_on_each_worker_also_where_it_could_never_fit() {
+fn job_without_room_waits_on_each_worker() {
     fixture::run(async {
         let fleet = fleet().await;
         let tenant =

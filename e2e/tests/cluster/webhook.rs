@@ -179,7 +179,7 @@ fn suspended(job: &Job) -> bool {
 }
 
 #[test]
-fn a_plain_job_is_suspended_at_its_creation_and_runs_when_admitted() {
+fn plain_job_is_suspended_at_creation_and_runs_when_admitted() {
     fixture::run(async {
         let bed = Bed::up("plain").await;
         bed.queue().await;
@@ -195,7 +195,7 @@ fn a_plain_job_is_suspended_at_its_creation_and_runs_when_admitted() {
 }
 
 #[test]
-fn a_job_without_a_queue_is_none_of_ours_until_its_namespace_has_a_default_queue() {
+fn job_without_queue_is_ignored_until_default_queue_exists() {
     fixture::run(async {
         let bed = Bed::up("default").await;
         bed.queue().await;
@@ -245,7 +245,7 @@ fn job_asks_for_a_topology_by_one_annotation_of_its_pods() {
 }
 
 #[test]
-fn bad_labels_and_annotations_are_refused_with_the_field_and_the_mend() {
+fn bad_labels_and_annotations_are_refused_with_field_and_fix() {
     fixture::run(async {
         let bed = Bed::up("bad").await;
         let by_us = "admission webhook \"vjob.kb.io\" denied the request: ";
@@ -409,7 +409,7 @@ async fn only_webhooks(cluster: &Cluster) -> Handle {
 }
 
 #[test]
-fn manifests_that_are_right_pass_and_malformed_twins_that_the_schema_lets_through_are_refused() {
+fn malformed_manifests_that_pass_the_schema_are_refused() {
     fixture::run(async {
         let cluster = environment().await.cluster("objects");
         let handle = only_webhooks(cluster).await;
@@ -482,7 +482,7 @@ fn while_no_webhook_answers_the_reconciler_suspends() {
 }
 
 #[test]
-fn a_hub_hands_the_jobs_of_dispatching_queues_over_and_says_when_it_cannot() {
+fn hub_dispatches_jobs_of_its_queues_or_says_why_not() {
     fixture::run(async {
         let cluster = environment().await.cluster("hub");
         let bed = Bed::on(cluster, "hub").await;
@@ -545,7 +545,7 @@ fn a_hub_hands_the_jobs_of_dispatching_queues_over_and_says_when_it_cannot() {
 
 /// By default, as in Kueue, without the feature gate `UnadmittedWorkloadsObservability`.
 #[test]
-fn why_a_job_waits_is_told_in_the_words_that_kueue_has_by_default() {
+fn waiting_reasons_use_kueues_default_messages() {
     fixture::run(async {
         let bed = Bed::up("words").await;
         bed.queue().await;

@@ -103,7 +103,7 @@ impl Scene<'_> {
 }
 
 #[test]
-fn a_cluster_grows_and_shrinks_on_its_worker_and_is_sent_anew_with_another_image() {
+fn ray_cluster_resizes_on_worker_and_restarts_with_new_image() {
     fixture::run(async {
         let fleet = fleet().await;
         let tenant = fleet

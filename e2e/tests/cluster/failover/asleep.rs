@@ -55,7 +55,7 @@ fn written(fleet: &Fleet) -> Requests {
 }
 
 #[test]
-fn an_agent_that_slept_or_begins_anew_without_its_hub_stops_a_fenced_job_before_all_else() {
+fn agent_that_slept_or_restarted_stops_fenced_job_first() {
     fixture::run(async {
         auditor::expect(&[FindingKind::UsageDiffers], "programs that sleep write no status");
         let worker = ClusterSpec::new(WORKER).node(NodeSpec::new("n1").cpu(8)).audited();

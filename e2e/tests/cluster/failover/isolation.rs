@@ -18,7 +18,7 @@ async fn all_run(fleet: &Fleet, tenant: &Tenant<'_>, stem: &str) {
 }
 
 #[test]
-fn jobs_that_another_cluster_can_run_do_not_wait_for_one_that_fails() {
+fn jobs_do_not_wait_for_failing_cluster_if_another_fits() {
     fixture::run(async {
         let spec = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(8)).own_etcd();
         let fleet = Fleet::builder("isolated")

@@ -78,7 +78,7 @@ async fn condition(fleet: &Fleet, cluster: &str, type_: &str, holds: bool) {
 }
 
 #[test]
-fn when_much_is_lost_at_once_nothing_moves_until_operators_say_so_and_they_move_what_they_like() {
+fn mass_loss_moves_nothing_until_operators_resume_evictions() {
     fixture::run(async {
         let spec = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(8));
         let fleet = Fleet::builder("operators").agent(spec("a")).agent(spec("b")).agent(spec("c"));

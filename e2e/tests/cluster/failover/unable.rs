@@ -43,7 +43,7 @@ async fn unable_since(fleet: &Fleet) -> Option<Time> {
 }
 
 #[test]
-fn what_an_agent_cannot_stop_is_neither_given_up_nor_stopped_once_it_can() {
+fn job_that_agent_cannot_stop_is_kept_until_it_can() {
     fixture::run(async {
         let spec = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(8)).own_etcd();
         let fleet =

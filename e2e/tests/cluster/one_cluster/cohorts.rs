@@ -176,7 +176,7 @@ fn a_cohort_that_is_edited_judges_new_jobs_and_no_running_ones() {
 }
 
 #[test]
-fn queues_and_flavors_in_use_outlive_their_deletion_and_say_for_whom() {
+fn deleted_queues_and_flavors_in_use_stay_and_say_why() {
     fixture::run(async {
         let bed = Bed::new("inuse").await;
         bed.set_up(

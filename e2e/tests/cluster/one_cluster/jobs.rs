@@ -28,7 +28,7 @@ async fn spec(bed: &Bed, name: &str) -> JobSpec {
 }
 
 #[test]
-fn a_job_that_takes_less_is_started_smaller_and_restored_when_it_is_stopped() {
+fn partially_admitted_job_starts_smaller_and_is_restored() {
     fixture::run(async {
         let bed = Bed::new("partial").await;
         let flavor = queues::ResourceFlavor::new(&bed.name).node_label("pool", "gpu").build();
@@ -185,7 +185,7 @@ fn a_job_that_names_its_workload_waits_for_it_and_runs_with_it() {
 }
 
 #[test]
-fn a_workload_that_says_something_else_than_the_job_that_names_it_is_finished() {
+fn workload_out_of_sync_with_its_job_is_finished() {
     fixture::run(async {
         let bed = Bed::new("outofsync").await;
         bed.simple(&[("cpu", "3")]).await;

@@ -182,7 +182,7 @@ fn a_class_that_gets_another_value_reorders_what_waits() {
 }
 
 #[test]
-fn a_class_that_gets_another_value_makes_its_running_workloads_victims() {
+fn priority_class_with_new_value_makes_running_jobs_victims() {
     fixture::run(async {
         let bed = bed("lowered", "1", &[("one", 50), ("two", 20)]).await;
         bed.job_in("q", "one").priority_class(&bed.part("one")).create(bed.admin()).await.unwrap();

@@ -150,7 +150,7 @@ async fn await_mark(cluster: &Cluster) {
 }
 
 #[test]
-fn all_replicas_of_a_leader_worker_set_run_on_one_worker_and_are_shown_here() {
+fn leader_worker_set_replicas_run_on_one_worker() {
     fixture::run(async {
         let fleet = fleet().await;
         futures::future::join_all(WORKERS.map(async |worker| {
@@ -176,7 +176,7 @@ fn all_replicas_of_a_leader_worker_set_run_on_one_worker_and_are_shown_here() {
 }
 
 #[test]
-fn a_leader_worker_set_goes_where_there_is_room_for_all_its_replicas() {
+fn leader_worker_set_goes_where_all_replicas_fit() {
     fixture::run(async {
         let fleet = fleet().await;
         // West would fit the first replica best.
@@ -200,7 +200,7 @@ fn a_leader_worker_set_goes_where_there_is_room_for_all_its_replicas() {
 }
 
 #[test]
-fn a_replica_that_has_no_room_waits_where_the_first_is_and_runs_once_there_is() {
+fn later_replica_without_room_waits_on_cluster_of_first() {
     fixture::run(async {
         let fleet = fleet().await;
         let quota = [("cpu", "2")];

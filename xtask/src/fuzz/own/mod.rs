@@ -124,7 +124,7 @@ mod tests {
     use super::scenario;
 
     #[test]
-    fn a_seed_makes_the_same_scenario_each_time_and_another_makes_another() {
+    fn seed_determines_the_scenario() {
         for mode in ["own-checks", "own-stops", "own-doors", "own-moves", "own-shapes", "own-use"] {
             let one = scenario(mode, 7).unwrap();
             assert_eq!(one, scenario(mode, 7).unwrap());

@@ -45,7 +45,7 @@ async fn charged(bed: &Bed, job: &str, expected: &str) {
 }
 
 #[test]
-fn a_limit_range_gives_defaults_and_bounds_and_counts_when_it_changes() {
+fn limit_range_defaults_and_bounds_are_charged() {
     fixture::run(async {
         let bed = Bed::new("ranges").await;
         bed.simple(&[("cpu", "8")]).await;
@@ -98,7 +98,7 @@ fn a_limit_range_gives_defaults_and_bounds_and_counts_when_it_changes() {
 }
 
 #[test]
-fn the_overhead_of_a_runtime_class_is_charged_and_counts_when_it_changes() {
+fn runtime_class_overhead_is_charged_and_followed() {
     fixture::run(async {
         let bed = Bed::new("overhead").await;
         bed.simple(&[("cpu", "2")]).await;

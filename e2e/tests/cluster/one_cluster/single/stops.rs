@@ -199,7 +199,7 @@ fn an_admission_check_decides_after_the_quota() {
 }
 
 #[test]
-fn a_check_of_one_flavor_is_waited_for_by_those_who_get_the_flavor() {
+fn check_of_one_flavor_holds_workloads_of_that_flavor() {
     fixture::run(async {
         let bed = Bed::new("flavors").await;
         let (checked, free) = (bed.part("checked"), bed.part("free"));

@@ -11,7 +11,7 @@ use switchyard_e2e::{JobBuilder, fixture, job, queues};
 use crate::bed::{Bed, WAIT};
 
 #[test]
-fn a_plain_job_is_suspended_by_the_reconciler_when_no_webhook_did() {
+fn plain_job_without_webhook_is_suspended_by_reconciler() {
     fixture::run(async {
         let bed = Bed::new("plain").await;
         bed.simple(&[("cpu", "1")]).await;
@@ -60,7 +60,7 @@ fn what_can_never_fit_says_so() {
 
 /// The request of a workload is written to its status, where it has to be a valid quantity.
 #[test]
-fn quantities_that_no_number_holds_wait_and_say_why_and_negative_ones_are_refused() {
+fn huge_quantities_wait_and_negative_ones_are_refused() {
     fixture::run(async {
         let bed = Bed::new("absurd").await;
         bed.simple(&[("cpu", "2")]).await;
@@ -163,7 +163,7 @@ fn queues_that_are_missing_or_closed_are_named() {
 }
 
 #[test]
-fn a_namespace_that_the_selector_excludes_waits_until_it_is_let_in() {
+fn job_of_excluded_namespace_waits_until_selected() {
     fixture::run(async {
         let bed = Bed::new("selector").await;
         let selector = json!({"matchLabels": {"team": bed.name}});
