@@ -1,8 +1,8 @@
-//! `switchyard debug bundle`: what a maintainer needs to see of an installation, in one archive, without secrets.
+//! `switchyard debug bundle`: what a maintainer needs to see of an installation, in one archive.
 //!
-//! The command never reads Secrets. [`redact`] removes command lines, environment values and the
-//! annotation of `kubectl apply`, which now and then hold tokens. Failed reads are listed in the
-//! archive's `errors.txt`, and the command goes on.
+//! No Secret gets into the archive. [`redact`] removes command lines, values of environment and HTTP
+//! headers, and long annotations, which now and then hold tokens. Logs are as they were written.
+//! Failed reads are listed in the archive's `errors.txt`, and the command goes on.
 
 mod archive;
 mod gather;
@@ -52,6 +52,8 @@ pub struct Bundle {
 /// # Errors
 /// When the archive cannot be written, or a worker's kubeconfig cannot be read.
 pub async fn run(hub: Client, args: &Args) -> anyhow::Result<String> {
+    let mut archive =
+        Archive::create(&args.out).with_context(|| format!("--out {}", args.out.display()))?;
     let mut clusters = vec![("hub".to_owned(), hub)];
     for (name, path) in &args.workers {
         let (client, _) = connect(Some(path), None).await?;
@@ -67,8 +69,6 @@ pub async fn run(hub: Client, args: &Args) -> anyhow::Result<String> {
         errors.append(&mut gathered.errors);
     }
     files.push(("errors.txt".to_owned(), errors.join("\n") + "\n"));
-    let mut archive =
-        Archive::create(&args.out).with_context(|| format!("--out {}", args.out.display()))?;
     for (path, text) in &files {
         archive.add(path, text).with_context(|| format!("writing {path}"))?;
     }

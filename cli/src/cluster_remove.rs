@@ -4,7 +4,7 @@ use anyhow::bail;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
-use switchyard_api::v1beta2::{MultiKueueCluster, MultiKueueConfig};
+use switchyard_api::v1beta2::{LocationType, MultiKueueCluster, MultiKueueConfig};
 
 use crate::{Output, operate};
 
@@ -65,7 +65,12 @@ pub async fn run(client: Client, args: &Args) -> anyhow::Result<String> {
         cluster: args.name.clone(),
         workloads,
         configs: listed.items.iter().filter(names_it).map(ResourceExt::name_any).collect(),
-        secret: cluster.spec.cluster_source.kube_config.map(|source| source.location),
+        secret: cluster
+            .spec
+            .cluster_source
+            .kube_config
+            .filter(|source| source.location_type == LocationType::Secret)
+            .map(|source| source.location),
         dry_run: args.dry_run,
     };
     if !args.dry_run {

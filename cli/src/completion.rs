@@ -10,9 +10,9 @@ pub struct Args {
 }
 
 #[must_use]
-pub fn run(args: &Args) -> String {
+pub fn run(args: &Args, command: &mut clap::Command) -> String {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::help::command(), "switchyard", &mut script);
+    clap_complete::generate(args.shell, command, "switchyard", &mut script);
     String::from_utf8_lossy(&script).into_owned()
 }
 
@@ -23,7 +23,7 @@ mod tests {
     #[test]
     fn each_shell_completes_commands_and_flags() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            let script = run(&Args { shell });
+            let script = run(&Args { shell }, &mut crate::help::command());
             for word in ["switchyard", "describe", "mark-lost", "kubeconfig"] {
                 assert!(script.contains(word), "{shell} does not complete {word}");
             }

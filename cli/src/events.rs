@@ -63,8 +63,8 @@ pub(crate) async fn of(
     workload: &Workload,
 ) -> anyhow::Result<Vec<Line>> {
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
-    let owners = workload.owner_references().iter().filter(|owner| owner.controller == Some(true));
-    let uids = owners.map(|owner| owner.uid.clone()).chain(workload.uid());
+    let owners = workload.owner_references().iter().map(|owner| owner.uid.clone());
+    let uids = owners.chain(workload.uid());
     let mut found = BTreeMap::new();
     for uid in uids {
         let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));

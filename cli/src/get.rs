@@ -4,7 +4,6 @@ pub mod clusters;
 pub mod jobs;
 pub mod queues;
 mod selection;
-mod watch;
 
 use clap::Subcommand;
 use serde::Serialize;

@@ -18,6 +18,7 @@ pub mod describe;
 pub mod events;
 pub mod explain;
 mod find;
+mod follow;
 pub mod get;
 pub mod hand_back;
 pub mod help;
@@ -36,6 +37,7 @@ pub mod version;
 pub mod wait;
 
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -145,7 +147,7 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<ExitStatus>
         Command::Clusters(args) => clusters::run(client, &args).await?,
         Command::Version(args) => version::run(client, &args).await?,
         Command::Debug(DebugCommand::Replay(args)) | Command::Replay(args) => replay::run(&args)?,
-        Command::Completion(args) => completion::run(&args),
+        Command::Completion(args) => completion::run(&args, &mut help::command()),
     };
     print(&text, out).map(|()| ExitStatus::Clean)
 }
@@ -154,7 +156,7 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<ExitStatus>
 fn without_cluster(command: &Command) -> anyhow::Result<Option<String>> {
     Ok(Some(match command {
         Command::Debug(DebugCommand::Replay(args)) | Command::Replay(args) => replay::run(args)?,
-        Command::Completion(args) => completion::run(args),
+        Command::Completion(args) => completion::run(args, &mut help::command()),
         Command::Version(args) if args.client => {
             args.output.render(&version::Versions::client(), version::text)?
         }
@@ -178,10 +180,18 @@ async fn cluster(
 }
 
 fn print(text: &str, out: &mut impl Write) -> anyhow::Result<()> {
+    print_while_read(text, out).map(drop)
+}
+
+/// Breaks once nothing reads the output any more.
+fn print_while_read(text: &str, out: &mut impl Write) -> anyhow::Result<ControlFlow<()>> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // A closed pipe, as in `switchyard get jobs | head`, is no failure.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("cannot write the result"),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        other => {
+            other.context("cannot write the result")?;
+            Ok(ControlFlow::Continue(()))
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use switchyard_api::{conditions, names};
 use crate::Output;
 
 /// How often a cluster is read while it is drained.
-const LOOK: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_secs(5);
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -144,6 +144,17 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
             json!({names::TRUST_COPIES: trusted_since(&cluster, trust.yes || named.dry_run, Timestamp::now())?})
         }
     };
+    let is_active = cluster
+        .status
+        .as_ref()
+        .is_some_and(|status| conditions::is_true(&status.conditions, conditions::ACTIVE));
+    if matches!(command, Command::Drain(_)) && !is_active {
+        eprintln!(
+            "{0} is not connected: its jobs move when it is back. `switchyard cluster mark-lost {0}` \
+             gives them up.",
+            named.name
+        );
+    }
     let done =
         ClusterChange { cluster: named.name.clone(), action, workloads, dry_run: named.dry_run };
     if !named.dry_run {
@@ -191,10 +202,7 @@ async fn emptied(
     loop {
         let left = count_workloads(client.clone(), &done.cluster).await?;
         if left == 0 {
-            return Ok(format!(
-                "{} is drained: {} workloads went elsewhere.\n",
-                done.cluster, done.workloads
-            ));
+            return Ok(format!("{} is drained. No workload is on it.\n", done.cluster));
         }
         if before.replace(left) != Some(left) {
             eprintln!("{left} workloads are left on {}", done.cluster);
@@ -214,14 +222,20 @@ pub(crate) async fn count_workloads(client: kube::Client, name: &str) -> anyhow:
     let workloads: Api<Workload> = Api::all(client);
     let all = crate::status::list(&workloads).await;
     let all = all.map_err(|error| crate::with_hint(&error, "listing workloads"))?;
-    let there = |workload: &&Workload| {
-        let status = workload.status.as_ref();
-        let cluster = status.and_then(|status| status.cluster_name.as_deref());
-        let finished = status
-            .is_some_and(|status| conditions::is_true(&status.conditions, conditions::FINISHED));
-        cluster == Some(name) && !finished
-    };
-    Ok(all.iter().filter(there).count())
+    Ok(all.iter().filter(|workload| is_on(workload, name)).count())
+}
+
+/// Whether a cluster has the workload, or may have: an eviction takes `clusterName` away at once,
+/// and the quota only when no pod is left. An offer may already be on its way.
+fn is_on(workload: &Workload, cluster: &str) -> bool {
+    let Some(status) = &workload.status else { return false };
+    let holds = |type_| conditions::is_true(&status.conditions, type_);
+    let last = status.dispatch.as_ref().and_then(|dispatch| dispatch.cluster_name.as_deref());
+    let is_leaving =
+        holds(conditions::EVICTED) && holds(conditions::QUOTA_RESERVED) && last == Some(cluster);
+    let is_offered = status.nominated_cluster_names.iter().any(|name| name == cluster);
+    let is_there = status.cluster_name.as_deref() == Some(cluster);
+    !holds(conditions::FINISHED) && (is_there || is_leaving || is_offered)
 }
 
 /// The value of the annotation: when the connection was lost.
@@ -286,7 +300,7 @@ fn render_text(done: &ClusterChange) -> String {
         "uncordon" => format!("{cluster} is used again.\n"),
         "drain" => {
             format!(
-                "{cluster} is drained: {workloads} workloads go elsewhere. `switchyard get jobs -A` shows where.\n"
+                "{cluster} is being drained: {workloads} workloads go elsewhere. `switchyard get jobs -A` shows where.\n"
             )
         }
         "trust-copies" => {

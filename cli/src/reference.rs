@@ -7,10 +7,10 @@ pub(crate) fn page() -> String {
     let mut out = "# Commands\n\n\
         <!-- Made from the program: UPDATE_DOCS=1 cargo test -p switchyard reference -->\n\n\
         `switchyard` is the command line. `kubectl switchyard` is the same, where the program lies in the path as \
-        `kubectl-switchyard`. It talks to the API server of the kubeconfig, with the caller's rights, and to nothing else.\n\n\
+        `kubectl-switchyard`. It talks to the API server of the kubeconfig, with the caller's rights; `--worker`, `--worker-context` and `--from-context` name other clusters.\n\n\
         - `-o json` and `-o yaml` are for programs: fields are only ever added.\n\
-        - `--dry-run` prints what a change would do, and changes nothing.\n\
-        - `--yes` confirms what cannot be taken back. Without it, the command prints what would happen and exits with 1.\n\
+        - `--dry-run` says what a command is about, and changes nothing.\n\
+        - `--yes` confirms what may stop jobs or run them twice. Without it, the command says what would happen and changes nothing.\n\
         - `--wait` waits until a change has taken effect, with progress on stderr, for at most `--timeout`.\n\
         - The exit code is 0, 1 after an error, or 2 where `check`, `audit` or `wait` found a fault.\n"
         .to_owned();

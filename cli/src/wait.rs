@@ -1,18 +1,21 @@
 //! `switchyard wait JOB --for STATE`.
 
-use std::pin::pin;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::bail;
 use clap::ValueEnum;
-use futures::TryStreamExt as _;
 use jiff::SignedDuration;
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt as _};
+use switchyard_api::conditions;
 use switchyard_api::v1beta2::Workload;
 
 use crate::ExitStatus;
-use crate::find::is_meant;
+use crate::find::{find, is_meant};
+use crate::follow::{Change, follow};
 use crate::job_row::{JobRow, JobState, row};
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,17 +80,32 @@ fn step(state: JobState, goal: Goal) -> Step {
 /// After the timeout, for a deactivated job, and when the API server refuses.
 pub async fn run(client: Client, namespace: &str, args: &Args) -> anyhow::Result<ExitStatus> {
     let namespace = args.namespace.as_deref().unwrap_or(namespace);
-    let mut last = None;
-    match tokio::time::timeout(args.timeout, until(client, namespace, args, &mut last)).await {
-        Ok(verdict) => verdict,
-        Err(_) => match last {
-            Some(row) => bail!("timed out after {:?}: {}", args.timeout, line(&row)),
-            None => bail!(
-                "timed out after {:?}: no workload or queued job \"{}\" in namespace {namespace}",
-                args.timeout,
-                args.job
-            ),
-        },
+    let mut seen = Seen::default();
+    match tokio::time::timeout(args.timeout, until(client, namespace, args, &mut seen)).await {
+        Ok(status) => status,
+        Err(_) => bail!("timed out after {:?}: {}", args.timeout, seen.text(namespace, args)),
+    }
+}
+
+/// The state of the job as far as it was read.
+#[derive(Default)]
+struct Seen {
+    /// The Workloads of the job, by uid.
+    workloads: BTreeMap<String, Workload>,
+    row: Option<JobRow>,
+    /// The error that the last request ended with.
+    error: Option<String>,
+}
+
+impl Seen {
+    fn text(&self, namespace: &str, args: &Args) -> String {
+        match (&self.row, &self.error) {
+            (Some(row), _) => line(row),
+            (None, Some(error)) => error.clone(),
+            (None, None) => {
+                format!("no workload or queued job \"{}\" in namespace {namespace}", args.job)
+            }
+        }
     }
 }
 
@@ -95,43 +113,62 @@ async fn until(
     client: Client,
     namespace: &str,
     args: &Args,
-    last: &mut Option<JobRow>,
+    seen: &mut Seen,
 ) -> anyhow::Result<ExitStatus> {
     let api: Api<Workload> = Api::namespaced(client, namespace);
-    let config = watcher::Config::default().page_size(500);
-    let mut events = pin!(watcher(api, config).default_backoff().applied_objects());
-    loop {
-        let workload = match events.try_next().await {
-            Ok(Some(workload)) => workload,
-            Ok(None) => bail!("the watch ended"),
-            // kube tries again, later and later; a refusal stays one.
-            Err(watcher::Error::InitialListFailed(error)) if is_refusal(&error) => {
-                return Err(crate::with_hint(&error, "listing workloads"));
-            }
-            Err(error) => {
-                eprintln!("the watch was interrupted: {error}");
-                continue;
-            }
+    let error = RefCell::new(None);
+    let interrupted = |it: &watcher::Error| {
+        if !args.quiet {
+            eprintln!("the watch was interrupted: {it}");
+        }
+        *error.borrow_mut() = Some(it.to_string());
+    };
+    follow(&api, None, interrupted, async |event: Change<Workload>| {
+        seen.error = error.borrow_mut().take();
+        let (workload, is_deleted) = match event {
+            Change::Applied(workload) => (workload, false),
+            Change::Deleted(workload) => (workload, true),
         };
         if !is_meant(&workload, &args.job) {
-            continue;
+            return Ok(ControlFlow::Continue(()));
         }
-        let now = row(&workload);
-        if !args.quiet && last.as_ref().is_none_or(|before| line(before) != line(&now)) {
+        let uid = workload.uid().unwrap_or_default();
+        if is_deleted {
+            seen.workloads.remove(&uid);
+            if seen.workloads.is_empty() && seen.row.is_some() {
+                bail!("{} was deleted", args.job);
+            }
+        } else {
+            seen.workloads.insert(uid, workload);
+        }
+        let all: Vec<&Workload> = seen.workloads.values().collect();
+        let Ok(chosen) = find(&all, namespace, &args.job) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let now = row(chosen);
+        if !args.quiet && seen.row.as_ref().is_none_or(|before| line(before) != line(&now)) {
             eprintln!("{}", line(&now));
         }
-        match step(now.state, args.goal) {
-            Step::Wait => {}
-            Step::Reached => return Ok(ExitStatus::Clean),
-            Step::Failed => return Ok(ExitStatus::Faulty),
-            Step::Stuck => bail!("{}", line(&now)),
+        let step = if is_superseded(chosen) { Step::Wait } else { step(now.state, args.goal) };
+        let text = line(&now);
+        seen.row = Some(now);
+        match step {
+            Step::Wait => Ok(ControlFlow::Continue(())),
+            Step::Reached => Ok(ControlFlow::Break(ExitStatus::Clean)),
+            Step::Failed => Ok(ControlFlow::Break(ExitStatus::Faulty)),
+            Step::Stuck => bail!("{text}"),
         }
-        *last = Some(now);
-    }
+    })
+    .await
 }
 
-fn is_refusal(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_forbidden() || status.is_not_found())
+/// Whether the Workload ended while its job goes on: another one takes its place.
+fn is_superseded(workload: &Workload) -> bool {
+    const REASONS: [&str; 3] = ["WorkloadSliceReplaced", "OutOfSync", "OwnerNotFound"];
+    let status = workload.status.as_ref();
+    let finished =
+        status.and_then(|status| conditions::find(&status.conditions, conditions::FINISHED));
+    finished.is_some_and(|finished| REASONS.contains(&&*finished.reason))
 }
 
 /// A row as a line of progress.

@@ -78,7 +78,7 @@ pub(crate) fn wrong_agent_cluster(known: &str, found: &str) -> Reachability {
     let message = format!(
         "an agent with its name is in the cluster {found} (by the uid of its namespace kube-system), and its jobs are on the \
          cluster {known}: that one counts as lost. Enrol the agent of {known} again, or the one of {found} under another \
-         name; or give up what runs on {known}: switchyard clusters declare-lost"
+         name; or give up what runs on {known}: switchyard cluster mark-lost"
     );
     Reachability::failed(reasons::multi_kueue_cluster::OTHER_CLUSTER, message)
 }

@@ -1,7 +1,8 @@
 //! The archive: tar, compressed with gzip.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use flate2::Compression;
@@ -13,7 +14,9 @@ pub(super) struct Archive(tar::Builder<GzEncoder<File>>);
 impl Archive {
     /// An empty one. An older file of the name is replaced.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
-        let file = File::create(path)?;
+        // Logs may hold anything: the caller alone may read them.
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
         Ok(Self(tar::Builder::new(GzEncoder::new(file, Compression::default()))))
     }
 

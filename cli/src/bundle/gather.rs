@@ -10,6 +10,9 @@ use tokio::time::timeout;
 use super::redact::redact;
 use crate::check;
 
+/// Lines that are asked for. The API server cuts a log by bytes at its end, so a limit in bytes
+/// would lose the newest lines.
+const LINES_PER_MIB: i64 = 10_000;
 /// Most objects of one kind. The file says how many were left out.
 const MOST: u32 = 5_000;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -116,6 +119,9 @@ async fn objects(
     let mut out = String::new();
     for object in listed.items {
         let mut value = serde_json::to_value(object)?;
+        if kind == "ConfigMap" && !is_configuration(&value) {
+            continue;
+        }
         redact(&mut value);
         out.push_str("---\n");
         out.push_str(&serde_saphyr::to_string(&value)?);
@@ -124,6 +130,18 @@ async fn objects(
         out.push_str(&format!("# {more} more were left out\n"));
     }
     Ok(out)
+}
+
+/// Whether a ConfigMap is Switchyard's configuration. Others may hold anything.
+fn is_configuration(object: &serde_json::Value) -> bool {
+    object.pointer("/data/controller_manager_config.yaml").is_some()
+}
+
+/// The last lines of a text, in at most so many bytes.
+fn newest(text: &str, bytes: usize) -> &str {
+    let Some(first) = text.len().checked_sub(bytes).filter(|first| *first > 0) else { return text };
+    let line = text.as_bytes().iter().skip(first).position(|byte| *byte == b'\n');
+    line.and_then(|line| text.get(first + line + 1..)).unwrap_or_default()
 }
 
 /// The newest part of the log of each container, and of the container before it where it was started again.
@@ -146,8 +164,7 @@ async fn logs(client: &Client, directory: &str, namespace: &str, log_mib: u16, a
                 }
                 let params = LogParams {
                     container: Some(status.name.clone()),
-                    limit_bytes: Some(i64::from(log_mib) * 1024 * 1024),
-                    tail_lines: Some(i64::from(log_mib) * 5_000),
+                    tail_lines: Some(i64::from(log_mib) * LINES_PER_MIB),
                     previous,
                     timestamps: true,
                     ..LogParams::default()
@@ -155,11 +172,26 @@ async fn logs(client: &Client, directory: &str, namespace: &str, log_mib: u16, a
                 let which = if previous { "-previous" } else { "" };
                 let path = format!("{directory}/logs/{name}-{}{which}.log", status.name);
                 match timeout(PATIENCE, pods.logs(&name, &params)).await {
-                    Ok(Ok(text)) => all.files.push((path, text)),
+                    Ok(Ok(text)) => {
+                        all.files
+                            .push((path, newest(&text, usize::from(log_mib) << 20).to_owned()));
+                    }
                     Ok(Err(error)) => all.errors.push(format!("{path}: {}", crate::cause(&error))),
                     Err(error) => all.errors.push(format!("{path}: {error}")),
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_log_keeps_its_last_whole_lines() {
+        assert_eq!(newest("one\ntwo\nthree\n", 100), "one\ntwo\nthree\n");
+        assert_eq!(newest("one\ntwo\nthree\n", 9), "three\n");
+        assert_eq!(newest("one\ntwö\n", 3), "");
     }
 }

@@ -16,6 +16,9 @@ struct Described {
     #[serde(flatten)]
     detail: Detail,
     events: Vec<Line>,
+    /// Why there are no events.
+    #[serde(skip)]
+    unreadable: Option<String>,
 }
 
 pub(super) async fn run(client: Client, namespace: &str, args: &Named) -> anyhow::Result<String> {
@@ -26,15 +29,22 @@ pub(super) async fn run(client: Client, namespace: &str, args: &Named) -> anyhow
     let workload = find(&found, namespace, &args.name)?;
     let mut detail = status::detail(workload);
     status::ready::fill_in(&client, Some(namespace), std::slice::from_mut(&mut detail.row)).await;
-    let events = events::of(&client, namespace, workload).await?;
-    args.output.render(&Described { detail, events }, |it| text(it, Timestamp::now()))
+    let (events, unreadable) = match events::of(&client, namespace, workload).await {
+        Ok(events) => (events, None),
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
+    let described = Described { detail, events, unreadable };
+    args.output.render(&described, |it| text(it, Timestamp::now()))
 }
 
 fn text(described: &Described, now: Timestamp) -> String {
-    let Described { detail, events } = described;
+    let Described { detail, events, unreadable } = described;
     let mut out = status::render_detail(detail, now);
     out.push_str("\nEvents:\n");
-    out.push_str(&events::text(events, now));
+    match unreadable {
+        Some(error) => out.push_str(&format!("not readable: {error}\n")),
+        None => out.push_str(&events::text(events, now)),
+    }
     if matches!(detail.row.state, JobState::Pending | JobState::QuotaReserved) {
         out.push_str(&format!(
             "\n`switchyard why {} -n {}` explains why it waits.\n",
@@ -59,7 +69,7 @@ mod tests {
             object: "Job/moved".into(),
             message: "sent to west".into(),
         };
-        let described = Described { detail, events: vec![event] };
+        let described = Described { detail, events: vec![event], unreadable: None };
         insta::assert_snapshot!(text(&described, "2026-11-21T10:10:00Z".parse().unwrap()));
     }
 }

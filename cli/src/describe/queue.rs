@@ -71,9 +71,14 @@ async fn global(client: Client, name: &str) -> anyhow::Result<Described> {
         .collect();
     let workloads = list(&Api::all(client)).await?;
     let known = object.status.clone().unwrap_or_default().conditions;
+    // Quota stays with the queue that gave it, wherever the LocalQueue leads now.
     let is_of = |workload: &&Workload| {
+        let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
         let queue = workload.spec.queue_name.clone().unwrap_or_default();
-        lead_here.contains(&(workload.namespace().unwrap_or_default(), queue))
+        admission.map_or_else(
+            || lead_here.contains(&(workload.namespace().unwrap_or_default(), queue)),
+            |admission| admission.cluster_queue == name,
+        )
     };
     Ok(described(queues::cluster_queue(&object), workloads.iter().filter(is_of), known))
 }

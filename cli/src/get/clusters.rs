@@ -1,14 +1,17 @@
 //! `switchyard get clusters`, also `cluster list`.
 
+use std::collections::HashMap;
 use std::io::Write;
+use std::ops::ControlFlow;
 
 use jiff::Timestamp;
 use kube::{Api, Client};
 
 use super::selection::all_found;
-use super::{Format, Listed, render, watch};
+use super::{Format, Listed, render};
 use crate::clusters::{self, ClusterRow};
 use crate::color::{Color, ColorChoice};
+use crate::follow::{Change, follow};
 use crate::table::{self, Columns};
 
 /// Arguments of `switchyard get clusters`.
@@ -64,12 +67,24 @@ pub async fn run(
     }
     let columns = of_rows(args.output == Format::Wide).0;
     let labels = args.selector.clone();
-    let mut last: watch::Lines = rows.iter().map(|row| (row.name.clone(), change(row))).collect();
-    watch::follow(&api, labels.as_deref(), async |object| {
-        let row = clusters::cluster_row(&object);
-        let before = last.insert(row.name.clone(), change(&row));
-        if !is_wanted(&row) || before.as_ref() == Some(&change(&row)) {
-            return Ok(());
+    let mut shown: HashMap<String, String> =
+        rows.iter().map(|row| (row.name.clone(), change(row))).collect();
+    let interrupted = |error: &_| eprintln!("the watch was interrupted: {error}");
+    follow(&api, labels.as_deref(), interrupted, async |event: Change<_>| {
+        let (object, is_deleted) = match event {
+            Change::Applied(object) => (object, false),
+            Change::Deleted(object) => (object, true),
+        };
+        let mut row = clusters::cluster_row(&object);
+        let now = change(&row);
+        if !is_wanted(&row)
+            || (!is_deleted && shown.insert(row.name.clone(), now.clone()) == Some(now))
+        {
+            return Ok(ControlFlow::Continue(()));
+        }
+        if is_deleted {
+            shown.remove(&row.name);
+            "removed".clone_into(&mut row.message);
         }
         let text = match args.output {
             Format::Table | Format::Wide => {
@@ -83,7 +98,7 @@ pub async fn run(
             Format::Yaml => format!("---\n{}", serde_saphyr::to_string(&row)?),
             Format::Name => row.name() + "\n",
         };
-        crate::print(&text, out)
+        crate::print_while_read(&text, out)
     })
     .await
 }

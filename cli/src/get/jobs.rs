@@ -1,15 +1,18 @@
 //! `switchyard get jobs`.
 
+use std::collections::HashMap;
 use std::io::Write;
+use std::ops::ControlFlow;
 
 use jiff::Timestamp;
 use kube::{Api, Client, ResourceExt as _};
 use switchyard_api::v1beta2::Workload;
 
 use super::selection::{Selection, all_found, is_labelled};
-use super::{Format, Listed, render, watch};
+use super::{Format, Listed, render};
 use crate::color::{Color, ColorChoice};
 use crate::find::is_meant;
+use crate::follow::{Change, follow};
 use crate::status::{self, JobRow, JobState, ready};
 use crate::table::{self, Columns};
 
@@ -28,7 +31,7 @@ pub struct Args {
     /// The filters.
     #[command(flatten)]
     pub selection: Selection,
-    /// Print the list, then a line for each change, until interrupted. With -l, of jobs that were in the list.
+    /// Print the list, then a line for each change, until interrupted. A job that leaves the list is printed once more. With -l, of jobs that were in the list.
     #[arg(short, long)]
     pub watch: bool,
     /// Output format.
@@ -80,17 +83,32 @@ pub async fn run(
     }
     crate::print(&render(args.output, &rows, table, color)?, out)?;
     let columns = table(args.output == Format::Wide).0;
-    let mut last: watch::Lines = found
+    // The last line of each job on the screen, by the uid of its Workload.
+    let mut shown: HashMap<String, String> = found
         .iter()
-        .map(|workload| (workload.uid().unwrap_or_default(), change(&status::row(workload))))
+        .map(|workload| (workload, status::row(workload)))
+        .filter(|(workload, row)| is_wanted(workload, row))
+        .map(|(workload, row)| (workload.uid().unwrap_or_default(), change(&row)))
         .collect();
-    watch::follow(&api, None, async |workload: Workload| {
-        let row = status::row(&workload);
-        let is_new = last.insert(workload.uid().unwrap_or_default(), change(&row));
-        if !is_wanted(&workload, &row) || is_new == Some(change(&row)) {
-            return Ok(());
+    let interrupted = |error: &_| eprintln!("the watch was interrupted: {error}");
+    follow(&api, None, interrupted, async |event: Change<Workload>| {
+        let (workload, is_deleted) = match event {
+            Change::Applied(workload) => (workload, false),
+            Change::Deleted(workload) => (workload, true),
+        };
+        let uid = workload.uid().unwrap_or_default();
+        let mut row = status::row(&workload);
+        if !is_deleted && is_wanted(&workload, &row) {
+            if shown.insert(uid, change(&row)).as_ref() == Some(&change(&row)) {
+                return Ok(ControlFlow::Continue(()));
+            }
+        } else if shown.remove(&uid).is_none() {
+            return Ok(ControlFlow::Continue(()));
         }
-        crate::print(&changed(args, &columns, row, color)?, out)
+        if is_deleted {
+            "deleted".clone_into(&mut row.reason);
+        }
+        crate::print_while_read(&changed(args, &columns, row, color)?, out)
     })
     .await
 }

@@ -46,13 +46,14 @@ impl Selection {
     ) -> anyhow::Result<Option<BTreeSet<String>>> {
         let Some(selector) = &self.selector else { return Ok(None) };
         let owners = workloads.iter().flat_map(ResourceExt::owner_references);
-        let kinds: BTreeSet<(&str, &str)> = owners
-            .filter(|owner| owner.controller == Some(true))
-            .map(|owner| (&*owner.api_version, &*owner.kind))
-            .collect();
+        let kinds: BTreeSet<(&str, &str)> =
+            owners.map(|owner| (&*owner.api_version, &*owner.kind)).collect();
         let mut uids = BTreeSet::new();
         for (api_version, kind) in kinds {
-            let Some(resource) = resource(api_version, kind) else { continue };
+            let Some(resource) = resource(api_version, kind) else {
+                eprintln!("-l leaves out jobs of the kind {kind}, whose resource is not known");
+                continue;
+            };
             let api: Api<PartialObjectMeta<DynamicObject>> = match namespace {
                 Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
                 None => Api::all_with(client.clone(), &resource),
@@ -69,10 +70,7 @@ impl Selection {
 /// Whether a Workload's job is among these.
 pub(super) fn is_labelled(workload: &Workload, uids: Option<&BTreeSet<String>>) -> bool {
     let Some(uids) = uids else { return true };
-    workload
-        .owner_references()
-        .iter()
-        .any(|owner| owner.controller == Some(true) && uids.contains(&owner.uid))
+    workload.owner_references().iter().any(|owner| uids.contains(&owner.uid))
 }
 
 fn resource(api_version: &str, kind: &str) -> Option<ApiResource> {

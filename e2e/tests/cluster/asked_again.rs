@@ -92,6 +92,9 @@ fn cluster_takes_a_job_as_soon_as_it_can() {
             job: "early".to_owned(),
             to: "west".to_owned(),
             namespace: None,
+            dry_run: false,
+            wait: false,
+            timeout: std::time::Duration::from_secs(1),
             output: Output::Json,
         };
         move_job::run(fleet.hub().admin.clone(), tenant.name(), &args).await.unwrap();

@@ -47,9 +47,9 @@ fn user_lists_waits_for_and_moves_a_job() {
         tenant.submit(tenant.job("next").cpu("2").run_forever()).await.unwrap();
 
         text(fleet, &["wait", "long", "-n", n, "--for", "running", "--timeout", "60s"]).await;
-        let late =
-            refusal(fleet, &["wait", "next", "-n", n, "--for", "admitted", "--timeout", "2s"]);
-        assert!(late.await.starts_with("timed out after 2s: next: Pending"));
+        let wait = ["wait", "next", "-n", n, "--for", "admitted", "--timeout", "2s"];
+        let late = refusal(fleet, &wait).await;
+        assert!(late.starts_with("timed out after 2s: next: Pending"), "{late}");
         let none = refusal(fleet, &["wait", "none", "-n", n, "--timeout", "1s"]).await;
         assert!(none.contains("no workload or queued job \"none\""), "{none}");
 
@@ -74,7 +74,8 @@ fn user_lists_waits_for_and_moves_a_job() {
 
         let queue = text(fleet, &["describe", "queue", "main", "-n", n]).await;
         let (holds, waits) = (format!("{n}/long"), format!("{n}/next"));
-        assert!(queue.find(&holds) < queue.find(&waits), "{queue}");
+        let places = (queue.find(&holds), queue.find(&waits));
+        assert!(matches!(places, (Some(first), Some(then)) if first < then), "{queue}");
         let cluster = text(fleet, &["describe", "cluster", &first]).await;
         assert!(cluster.contains("Connected: yes") && cluster.contains("long"), "{cluster}");
 
@@ -91,7 +92,9 @@ fn user_lists_waits_for_and_moves_a_job() {
         assert!(events.contains("Workload/"), "{events}");
 
         let why = text(fleet, &["why", "next", "-n", n]).await;
-        assert_eq!(why, text(fleet, &["explain", "next", "-n", n]).await, "the old name");
+        assert!(why.contains("cpu"), "{why}");
+        let old_name = text(fleet, &["explain", "next", "-n", n]).await;
+        assert_eq!(old_name.lines().next(), why.lines().next());
     });
 }
 
@@ -125,7 +128,7 @@ fn administrator_drains_and_removes_a_cluster() {
         assert_eq!(list, "multikueuecluster/north\nmultikueuecluster/south\n");
         let drained =
             text(fleet, &["cluster", "drain", &first, "--wait", "--timeout", "60s"]).await;
-        assert_eq!(drained, format!("{first} is drained: 1 workloads went elsewhere.\n"));
+        assert_eq!(drained, format!("{first} is drained. No workload is on it.\n"));
         let lost = refusal(fleet, &["cluster", "mark-lost", &first, "--yes"]).await;
         assert!(lost.contains("is connected"), "{lost}");
         let removed = text(fleet, &["cluster", "remove", &first]).await;

@@ -115,6 +115,9 @@ fn job_refused_by_all_clusters_runs_once_one_accepts() {
             job: "urgent".to_owned(),
             to: "west".to_owned(),
             namespace: None,
+            dry_run: false,
+            wait: false,
+            timeout: std::time::Duration::from_secs(1),
             output: Output::Json,
         };
         move_job::run(fleet.hub().admin.clone(), tenant.name(), &args).await.unwrap();

@@ -96,7 +96,7 @@ fn goes_on(
     }
 }
 
-/// The copies of a tenant on the workers, by `switchyard copies`.
+/// The copies of a tenant on the workers, by `switchyard recover export`.
 async fn manifests(fleet: &Fleet, tenant: &Tenant<'_>) -> Vec<serde_json::Value> {
     let args = switchyard::copies::Args::default();
     let mut manifests = Vec::new();

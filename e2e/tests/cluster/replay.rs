@@ -1,4 +1,4 @@
-//! `switchyard replay` decides a recording of a controller again.
+//! `switchyard debug replay` decides a recording of a controller again.
 
 use std::path::PathBuf;
 

@@ -27,7 +27,7 @@ const LIVES: CertLifetimes = CertLifetimes {
     serving: Duration::from_secs(21),
     overlap: Duration::from_secs(6),
     backdate: Duration::from_secs(2),
-    look: Duration::from_secs(1),
+    check_interval: Duration::from_secs(1),
 };
 
 /// A controller in this process, which may not be ready yet.

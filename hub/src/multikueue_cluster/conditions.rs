@@ -48,7 +48,7 @@ pub fn evictions_stopped(
 ) -> Option<Condition> {
     let now = open.map(|open| {
         let message = format!(
-            "{}: nothing is given up until all are back, or until `switchyard breaker release`",
+            "{}: nothing is given up until all are back, or until `switchyard evictions resume`",
             open.message
         );
         (reasons::multi_kueue_cluster::MANY_LOST_AT_ONCE, message)
@@ -83,7 +83,7 @@ pub fn orphans_found(
     let now = (!orphans.is_empty()).then(|| {
         let names: Vec<String> = orphans.iter().map(|it| format!("{}/{}", it.namespace, it.name)).collect();
         let message = format!(
-            "has workloads with this hub's mark that the hub does not know: {}; `switchyard orphans` lists them",
+            "has workloads with this hub's mark that the hub does not know: {}; `switchyard recover orphans` lists them",
             some_of(&names)
         );
         (reasons::multi_kueue_cluster::UNKNOWN_WORKLOADS, message)
@@ -102,7 +102,7 @@ pub fn copies_unproved(cluster: &MultiKueueCluster, obstacle: &str) -> Option<Co
     let now = (!obstacle.is_empty()).then(|| {
         let mend = match obstacle.contains("and no proof") {
             true => format!(
-                ". If all of it is the hub's: `switchyard clusters trust-copies {name}`; else delete the other objects first"
+                ". If all of it is the hub's: `switchyard cluster trust-copies {name}`; else delete the other objects first"
             ),
             false => String::new(),
         };

@@ -84,7 +84,7 @@ fn mass_loss_moves_nothing_until_operators_resume_evictions() {
         let fleet = Fleet::builder("operators").agent(spec("a")).agent(spec("b")).agent(spec("c"));
         let fleet = fleet.start().await.unwrap();
         let [a, b, mut c] = ["a", "b", "c"].map(queues::agent_cluster);
-        // As `switchyard clusters cordon` does it, but before any job can come.
+        // As `switchyard cluster cordon` does it, but before any job can come.
         c["metadata"]["annotations"] = json!({names::SCHEDULING: names::CORDON});
         fleet.hub().apply([a, b, c]).await.unwrap();
         let gates = Gates::connect(&fleet, &["a", "b", "c"]).await.unwrap();
@@ -163,6 +163,9 @@ fn mass_loss_moves_nothing_until_operators_resume_evictions() {
             job: workload,
             to: "a".to_owned(),
             namespace: None,
+            dry_run: false,
+            wait: false,
+            timeout: std::time::Duration::from_secs(1),
             output: Output::Json,
         };
         move_job::run(hub(&fleet), tenant.name(), &args).await.unwrap();
@@ -172,7 +175,7 @@ fn mass_loss_moves_nothing_until_operators_resume_evictions() {
             operate::Command::Drain(operate::DrainArgs {
                 cluster: named("c"),
                 wait: false,
-                timeout: Duration::from_secs(1),
+                timeout: std::time::Duration::from_secs(1),
             }),
         )
         .await;

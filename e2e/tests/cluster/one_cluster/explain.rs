@@ -1,4 +1,4 @@
-//! `switchyard explain` on a real cluster, with the rights of the viewer's role and no others.
+//! `switchyard why` on a real cluster, with the rights of the viewer's role and no others.
 
 use crate::bed::{Bed, WAIT};
 use clap::Parser as _;

@@ -1,4 +1,4 @@
-//! `switchyard explain` on a cluster that stock Kueue runs.
+//! `switchyard why` on a cluster that stock Kueue runs.
 
 use anyhow::ensure;
 use clap::Parser as _;

@@ -85,8 +85,8 @@ impl Dispatcher {
         }
         let wait = |names: String| {
             AdoptionDecision::Wait(format!(
-                "Waiting for worker clusters that may run it since before this hub's memory: {names}; see switchyard \
-                 clusters declare-lost"
+                "Waiting for worker clusters that may run it since before this hub's memory: {names}; see `switchyard \
+                 cluster mark-lost`"
             ))
         };
         let past = match self.copy_of(entry, now, out) {
@@ -252,7 +252,7 @@ impl Dispatcher {
         let (cluster, uid) = self.orphans.of_unknown_job(&entry.facts.namespace).find(may_be)?;
         let message = format!(
             "Worker cluster \"{cluster}\" has a copy from before this hub's memory that may be of this job (uid {uid}): \
-             its Workload was deleted there; delete its job there, or see switchyard adopt"
+             its Workload was deleted there; delete its job there, or see switchyard recover adopt"
         );
         entry.wake_at(end);
         Some(message)
@@ -340,8 +340,7 @@ impl Orphan {
                 self.attempt()
             ))
         } else if origin.subject.pod_sets != subject.pod_sets && !asked {
-            let mend =
-                "apply the job as it was, delete the copy on its cluster, or see switchyard adopt";
+            let mend = "apply the job as it was, delete the copy on its cluster, or see switchyard recover adopt";
             Err(format!("its pod sets are others; {mend}"))
         } else {
             Ok(origin.created)

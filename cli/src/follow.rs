@@ -1,0 +1,68 @@
+//! Following objects until something is reached.
+
+use std::ops::ControlFlow;
+use std::pin::pin;
+
+use futures::TryStreamExt as _;
+use kube::Api;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use serde::de::DeserializeOwned;
+
+/// Seconds after which the API server ends a watch and kube starts the next one. It is below
+/// [`crate::READ_TIME`]: in a quiet namespace nothing is sent for longer than that.
+const WATCH_SECONDS: u32 = 50;
+
+/// One event of a watch.
+pub(crate) enum Change<K> {
+    /// The object as it is now: at first each one, then each that changes.
+    Applied(K),
+    /// The object as it was last.
+    Deleted(K),
+}
+
+/// Calls `on_change` for each object with these labels and for each change, until it breaks.
+/// After an interruption the watch starts again, later each time.
+///
+/// # Errors
+/// Errors of `on_change`, and refusals by the API server. `interrupted` gets every other error.
+pub(crate) async fn follow<K, T>(
+    api: &Api<K>,
+    labels: Option<&str>,
+    mut interrupted: impl FnMut(&watcher::Error),
+    mut on_change: impl AsyncFnMut(Change<K>) -> anyhow::Result<ControlFlow<T>>,
+) -> anyhow::Result<T>
+where
+    K: kube::Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    let config = watcher::Config::default().page_size(500).timeout(WATCH_SECONDS);
+    let config = match labels {
+        Some(labels) => config.labels(labels),
+        None => config,
+    };
+    let mut events = pin!(watcher(api.clone(), config).default_backoff());
+    loop {
+        let change = match events.try_next().await {
+            Ok(Some(watcher::Event::Apply(object) | watcher::Event::InitApply(object))) => {
+                Change::Applied(object)
+            }
+            Ok(Some(watcher::Event::Delete(object))) => Change::Deleted(object),
+            Ok(Some(_)) => continue,
+            Ok(None) => anyhow::bail!("the watch ended"),
+            Err(
+                watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error),
+            ) if is_refusal(&error) => return Err(crate::with_hint(&error, "watching")),
+            Err(error) => {
+                interrupted(&error);
+                continue;
+            }
+        };
+        if let ControlFlow::Break(reached) = on_change(change).await? {
+            return Ok(reached);
+        }
+    }
+}
+
+/// Whether a repetition would be refused too.
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403 | 404))
+}
