@@ -112,7 +112,8 @@ pub enum Fit {
     Never(Vec<Reason>),
 }
 
-/// How well a workload fits. The smallest is best.
+/// How well a workload fits. The smallest is best. The order of the fields is the order of
+/// comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FitScore {
     /// It would borrow from the cohort, whose owner may reclaim it.

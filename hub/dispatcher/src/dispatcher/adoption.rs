@@ -9,11 +9,11 @@
 //! Equal kind, namespace, name and hash of the pod sets. If only the pod sets differ, the workload
 //! waits until an administrator decides ([`AdoptRequest`]) or the copy is gone.
 //!
-//! # Silent clusters Until each cluster has reported its inventory in this process, a workload
-//! without a copy is sent nowhere. The hub does not wait for a cluster that its policy gives up or
-//! that is declared lost, and waits no longer than
-//! [`RECOVERY_WINDOW`](crate::settings::RECOVERY_WINDOW). A copy that does not run may be the rest
-//! of an attempt that was given up; it is adopted only then, too.
+//! # Silent clusters
+//! Until each cluster has reported its inventory in this process, a workload without a copy is sent
+//! nowhere. The hub does not wait for a cluster that its policy gives up or that is declared lost,
+//! and waits no longer than [`RECOVERY_WINDOW`](crate::settings::RECOVERY_WINDOW). A copy that does
+//! not run may be the rest of an attempt that was given up; it is adopted only then, too.
 //!
 //! # Copies of unknown jobs
 //! If the Workload of a copy was deleted on its cluster, the agent may not know the job. While such

@@ -40,10 +40,11 @@ impl Dispatcher {
 
     /// When the workload is given up on a disconnected cluster. None: not by its policy.
     ///
-    /// # Fence The agent's lease begins when it *sends* the last answered ping, by its clock. The
-    /// hub counts from the end of the session, which is later, by its own clock. The hub waits an
-    /// eighth longer, since its clock may be faster by an eighth. Then the agent needs time to
-    /// write, and the pods have their grace period.
+    /// # Fence
+    /// The agent's lease begins when it *sends* the last answered ping, by its clock. The hub counts
+    /// from the end of the session, which is later, by its own clock. The hub waits an eighth
+    /// longer, since its clock may be faster by an eighth. Then the agent needs time to write, and
+    /// the pods have their grace period.
     pub(super) fn give_up_at(&self, name: &Name, entry: &TrackedWorkload) -> Option<UnixMillis> {
         let grace = entry.facts.grace;
         let settings = &self.settings;

@@ -45,7 +45,7 @@ struct Slot {
 /// Schedules the writes of the condition. Pure.
 #[derive(Debug, Default)]
 pub(super) struct TroubleQueue {
-    mirror_queue: BTreeMap<Uid, Slot>,
+    slots: BTreeMap<Uid, Slot>,
     due: BTreeSet<(Instant, Uid)>,
     busy: usize,
 }
@@ -53,7 +53,7 @@ pub(super) struct TroubleQueue {
 impl TroubleQueue {
     /// Plans a write.
     pub(super) fn plan(&mut self, uid: &Uid, urgency: Urgency, now: Instant) {
-        let slot = self.mirror_queue.entry(uid.clone()).or_default();
+        let slot = self.slots.entry(uid.clone()).or_default();
         slot.is_gone = false;
         let pause = match urgency {
             Urgency::Reason => REASON,
@@ -64,7 +64,7 @@ impl TroubleQueue {
     }
 
     fn at(&mut self, uid: &Uid, at: Instant) {
-        let Some(slot) = self.mirror_queue.get_mut(uid).filter(|slot| !slot.is_busy) else {
+        let Some(slot) = self.slots.get_mut(uid).filter(|slot| !slot.is_busy) else {
             return;
         };
         if slot.due.is_some_and(|due| due <= at) {
@@ -86,7 +86,7 @@ impl TroubleQueue {
         let (at, uid) =
             self.due.first().cloned().filter(|(at, _)| *at <= now && self.busy < WRITES)?;
         self.due.remove(&(at, uid.clone()));
-        let slot = self.mirror_queue.get_mut(&uid)?;
+        let slot = self.slots.get_mut(&uid)?;
         (slot.due, slot.is_busy) = (None, true);
         self.busy += 1;
         Some(uid)
@@ -94,16 +94,16 @@ impl TroubleQueue {
 
     /// A write has ended, or was not needed.
     pub(super) fn done(&mut self, uid: &Uid, outcome: TroubleOutcome, now: Instant) {
-        let Some(slot) = self.mirror_queue.get_mut(uid).filter(|slot| slot.is_busy) else { return };
+        let Some(slot) = self.slots.get_mut(uid).filter(|slot| slot.is_busy) else { return };
         slot.is_busy = false;
         self.busy -= 1;
         if slot.is_gone {
-            self.mirror_queue.remove(uid);
+            self.slots.remove(uid);
             return;
         }
         match outcome {
             TroubleOutcome::Nothing if slot.written.is_none() => {
-                self.mirror_queue.remove(uid);
+                self.slots.remove(uid);
             }
             TroubleOutcome::Nothing => {}
             TroubleOutcome::Written => slot.written = Some(now),
@@ -113,8 +113,8 @@ impl TroubleQueue {
 
     /// Forgets a deleted workload.
     pub(super) fn forget(&mut self, uid: &Uid) {
-        let busy = self.mirror_queue.get(uid).is_some_and(|slot| slot.is_busy);
-        if let Some(slot) = self.mirror_queue.get_mut(uid) {
+        let busy = self.slots.get(uid).is_some_and(|slot| slot.is_busy);
+        if let Some(slot) = self.slots.get_mut(uid) {
             if let Some(due) = slot.due.take() {
                 self.due.remove(&(due, uid.clone()));
             }
@@ -122,7 +122,7 @@ impl TroubleQueue {
         }
         // The write under way removes the entry when it ends.
         if !busy {
-            self.mirror_queue.remove(uid);
+            self.slots.remove(uid);
         }
     }
 }
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(queue.next(), Some(now + RETRY));
         queue.take(now + RETRY);
         queue.done(&uid, TroubleOutcome::Nothing, now + RETRY);
-        assert!(queue.mirror_queue.is_empty() && queue.due.is_empty() && queue.busy == 0);
+        assert!(queue.slots.is_empty() && queue.due.is_empty() && queue.busy == 0);
     }
 
     #[test]
