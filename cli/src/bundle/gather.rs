@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::redact::redact;
 use crate::check;
 
-/// Lines that are asked for. The API server cuts a log by bytes at its end, so a limit in bytes
+/// Lines of a log that one request reads. The API server cuts a log by bytes at its end, so a limit in bytes
 /// would lose the newest lines.
 const LINES_PER_MIB: i64 = 10_000;
 /// Most objects of one kind. The file says how many were left out.
