@@ -46,7 +46,7 @@ fn user_lists_waits_for_and_moves_a_job() {
         tenant.submit(tenant.job("long").cpu("2").run_forever()).await.unwrap();
 
         text(fleet, &["wait", "long", "-n", n, "--for", "running", "--timeout", "60s"]).await;
-        tenant.submit(tenant.job("next").cpu("2").run_forever()).await.unwrap();
+        tenant.submit(tenant.job("next").cpu("3").run_forever()).await.unwrap();
         let wait = ["wait", "next", "-n", n, "--for", "admitted", "--timeout", "2s"];
         let late = refusal(fleet, &wait).await;
         assert!(late.starts_with("timed out after 2s: next: Pending"), "{late}");
