@@ -7,7 +7,8 @@ use serde::Serialize;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_api::{conditions, names};
 
-use crate::{Output, operate, table};
+use crate::table::{self, Columns};
+use crate::{Output, operate};
 
 /// Arguments of `switchyard clusters`.
 #[derive(clap::Args, Debug)]
@@ -140,8 +141,9 @@ pub fn render_text(clusters: &[ClusterRow], capacity: bool, now: Timestamp) -> S
     if clusters.is_empty() {
         return NONE.to_owned();
     }
-    let rows: Vec<[String; 5]> = clusters.iter().map(|cluster| row(cluster, now)).collect();
-    let mut out = table::render(["CLUSTER", "LINK", "CONNECTED", "SINCE", "MESSAGE"], &rows);
+    let (columns, cells) = table(clusters, false, now);
+    let plain = |_: &str, text: &str| text.to_owned();
+    let mut out = cells.iter().fold(columns.heading(), |out, row| out + &columns.line(row, plain));
     if capacity {
         out.push('\n');
         out.push_str(&self::capacity(clusters));
@@ -171,15 +173,40 @@ pub(crate) fn capacity(clusters: &[ClusterRow]) -> String {
     table::render(["CLUSTER", "QUEUE", "FLAVOR", "RESOURCE", "QUOTA", "USED", "AVAILABLE"], &rows)
 }
 
-fn row(cluster: &ClusterRow, now: Timestamp) -> [String; 5] {
-    let since = cluster.since.map(|since| table::age(now.as_second() - since.as_second()));
-    [
-        cluster.name.clone(),
-        cluster.link.to_owned(),
-        if cluster.connected { "yes" } else { "no" }.to_owned(),
-        since.unwrap_or_else(|| "-".to_owned()),
-        message(cluster),
-    ]
+/// The columns and cells of the clusters. `wide` adds columns.
+pub(crate) fn table(
+    rows: &[ClusterRow],
+    wide: bool,
+    now: Timestamp,
+) -> (Columns, Vec<Vec<String>>) {
+    let mut headings = vec!["CLUSTER", "LINK", "CONNECTED", "SINCE"];
+    if wide {
+        headings.extend(["COST", "AGENT", "REASON"]);
+    }
+    headings.push("MESSAGE");
+    let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row, wide, now)).collect();
+    (Columns::new(&headings, &cells), cells)
+}
+
+/// The cells of one row of [`table`].
+pub(crate) fn cells(row: &ClusterRow, wide: bool, now: Timestamp) -> Vec<String> {
+    let since = row.since.map(|since| table::age(now.as_second() - since.as_second()));
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let mut cells = vec![
+        row.name.clone(),
+        row.link.to_owned(),
+        if row.connected { "yes" } else { "no" }.to_owned(),
+        or_none(since),
+    ];
+    if wide {
+        cells.extend([
+            or_none(row.cost.map(|cost| cost.to_string())),
+            or_none(row.software.clone()),
+            row.reason.clone(),
+        ]);
+    }
+    cells.push(message(row));
+    cells
 }
 
 /// Its message, and whether it is out of use.

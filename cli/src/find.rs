@@ -15,10 +15,18 @@ pub(crate) fn follows(workload: &Workload) -> bool {
 
 /// Whether the workload, or its job, is what was typed: `NAME`, `KIND/NAME` or `workload/NAME`.
 pub(crate) fn is_meant(workload: &Workload, wanted: &str) -> bool {
+    is_workload(workload, wanted) || is_of_job(workload, wanted)
+}
+
+fn is_workload(workload: &Workload, wanted: &str) -> bool {
+    let (kind, name) = split(wanted);
+    workload.name_any() == name && kind.is_none_or(str::is_empty)
+}
+
+fn is_of_job(workload: &Workload, wanted: &str) -> bool {
     let (kind, name) = split(wanted);
     let row = row(workload);
-    let is_itself = workload.name_any() == name && kind.is_none_or(str::is_empty);
-    is_itself || row.job == name && kind.is_none_or(|kind| is_kind(kind, &row.kind))
+    row.job == name && kind.is_none_or(|kind| is_kind(kind, &row.kind))
 }
 
 /// The kind, which is empty for a Workload, and the name.
@@ -44,15 +52,8 @@ pub(crate) fn find<'a, W: Borrow<Workload>>(
     namespace: &str,
     wanted: &str,
 ) -> anyhow::Result<&'a W> {
-    let (kind, name) = split(wanted);
-    let of_job = |workload: &&W| {
-        let row = row((*workload).borrow());
-        row.job == name && kind.is_none_or(|kind| is_kind(kind, &row.kind))
-    };
-    let itself = |workload: &&W| {
-        let workload: &Workload = (*workload).borrow();
-        workload.name_any() == name && kind.is_none_or(str::is_empty)
-    };
+    let of_job = |workload: &&W| is_of_job((*workload).borrow(), wanted);
+    let itself = |workload: &&W| is_workload((*workload).borrow(), wanted);
     let rank = |workload: &&W| {
         let workload: &Workload = (*workload).borrow();
         (!follows(workload), workload.creation_timestamp())
@@ -61,6 +62,7 @@ pub(crate) fn find<'a, W: Borrow<Workload>>(
     if let Some(workload) = workloads.iter().find(itself).or(newest) {
         return Ok(workload);
     }
+    let (_, name) = split(wanted);
     let begins = name.get(..name.len().min(3)).unwrap_or(name);
     let jobs = workloads.iter().map(|workload| row(workload.borrow()).job);
     let near: Vec<String> = jobs.filter(|job| job.starts_with(begins)).take(5).collect();

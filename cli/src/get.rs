@@ -73,13 +73,32 @@ fn render<R: Listed>(
             let (columns, cells) = table(format == Format::Wide);
             let mut out = columns.heading();
             for (row, cells) in rows.iter().zip(&cells) {
-                let paint = |column: &str, text: &str| match row.color(column) {
-                    Some(it) => color.paint(it, text),
-                    None => text.to_owned(),
-                };
-                out.push_str(&columns.line(cells, paint));
+                out.push_str(&line(row, &columns, cells, color));
             }
             Ok(out)
         }
     }
+}
+
+/// Prints a row that changed, below a list whose columns stay as they are.
+fn render_change<R: Listed>(
+    format: Format,
+    row: &R,
+    columns: &Columns,
+    cells: impl FnOnce(bool) -> Vec<String>,
+    color: ColorChoice,
+) -> anyhow::Result<String> {
+    Ok(match format {
+        Format::Table | Format::Wide => line(row, columns, &cells(format == Format::Wide), color),
+        Format::Json => serde_json::to_string(row)? + "\n",
+        Format::Yaml => format!("---\n{}", serde_saphyr::to_string(row)?),
+        Format::Name => row.name() + "\n",
+    })
+}
+
+fn line<R: Listed>(row: &R, columns: &Columns, cells: &[String], color: ColorChoice) -> String {
+    columns.line(cells, |column, text| match row.color(column) {
+        Some(it) => color.paint(it, text),
+        None => text.to_owned(),
+    })
 }

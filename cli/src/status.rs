@@ -10,8 +10,9 @@ use kube::Api;
 use kube::api::ListParams;
 use switchyard_api::v1beta2::Workload;
 
+use crate::Output;
 use crate::find::find;
-use crate::{Output, table};
+use crate::table::{self, Columns};
 
 pub use crate::job_row::{JobRow, JobState, ReadyPods, row};
 pub use detail::{Detail, detail};
@@ -86,31 +87,41 @@ pub fn render_text(rows: &[JobRow], namespaces: bool, now: Timestamp) -> String 
     }
     let mut rows: Vec<&JobRow> = rows.iter().collect();
     rows.sort_by(|a, b| (a.created, &a.namespace, &a.job).cmp(&(b.created, &b.namespace, &b.job)));
-    if namespaces {
-        let cells: Vec<[String; 9]> = rows
-            .iter()
-            .map(|row| {
-                let [job, queue, priority, state, ready, cluster, age, reason] = cells(row, now);
-                [row.namespace.clone(), job, queue, priority, state, ready, cluster, age, reason]
-            })
-            .collect();
-        table::render(
-            ["NAMESPACE", "JOB", "QUEUE", "PRIORITY", "STATE", "READY", "CLUSTER", "AGE", "REASON"],
-            &cells,
-        )
-    } else {
-        let cells: Vec<[String; 8]> = rows.iter().map(|row| cells(row, now)).collect();
-        table::render(
-            ["JOB", "QUEUE", "PRIORITY", "STATE", "READY", "CLUSTER", "AGE", "REASON"],
-            &cells,
-        )
-    }
+    let rows: Vec<JobRow> = rows.into_iter().cloned().collect();
+    let (columns, cells) = table(&rows, namespaces, false, now);
+    let plain = |_: &str, text: &str| text.to_owned();
+    cells.iter().fold(columns.heading(), |out, cells| out + &columns.line(cells, plain))
 }
 
-fn cells(row: &JobRow, now: Timestamp) -> [String; 8] {
+/// The columns and cells of the rows, in their order. `wide` adds columns.
+pub(crate) fn table(
+    rows: &[JobRow],
+    namespaces: bool,
+    wide: bool,
+    now: Timestamp,
+) -> (Columns, Vec<Vec<String>>) {
+    let mut headings = vec!["JOB", "QUEUE", "PRIORITY", "STATE", "READY", "CLUSTER", "AGE"];
+    if namespaces {
+        headings.insert(0, "NAMESPACE");
+    }
+    if wide {
+        headings.extend(["KIND", "WORKLOAD", "ATTEMPT", "FLAVORS"]);
+    }
+    headings.push("REASON");
+    let cells: Vec<Vec<String>> =
+        rows.iter().map(|row| cells(row, namespaces, wide, now)).collect();
+    (Columns::new(&headings, &cells), cells)
+}
+
+/// The cells of one row of [`table`].
+pub(crate) fn cells(row: &JobRow, namespaces: bool, wide: bool, now: Timestamp) -> Vec<String> {
     let age = row.created.map(|created| table::age(now.as_second() - created.as_second()));
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    [
+    let mut cells = Vec::with_capacity(13);
+    if namespaces {
+        cells.push(row.namespace.clone());
+    }
+    cells.extend([
         row.job.clone(),
         row.queue.clone(),
         row.priority.to_string(),
@@ -118,8 +129,18 @@ fn cells(row: &JobRow, now: Timestamp) -> [String; 8] {
         or_none(row.ready.map(|ready| ready.to_string())),
         or_none(row.cluster.clone()),
         or_none(age),
-        row.reason.clone(),
-    ]
+    ]);
+    if wide {
+        let flavors = (!row.flavors.is_empty()).then(|| row.flavors.join(","));
+        cells.extend([
+            row.kind.clone(),
+            row.workload.clone(),
+            row.attempt.to_string(),
+            or_none(flavors),
+        ]);
+    }
+    cells.push(row.reason.clone());
+    cells
 }
 
 #[cfg(test)]

@@ -4,28 +4,9 @@
 /// Renders rows under headings. The last column is not padded.
 #[must_use]
 pub fn render<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> String {
-    let mut widths = headings.map(width);
-    for row in rows {
-        for (column, cell) in widths.iter_mut().zip(row) {
-            *column = (*column).max(width(cell));
-        }
-    }
-    let mut out = line(&headings.map(str::to_owned), &widths);
-    for row in rows {
-        out.push_str(&line(row, &widths));
-    }
-    out
-}
-
-fn line<const N: usize>(cells: &[String; N], widths: &[usize; N]) -> String {
-    let mut out = String::new();
-    for (cell, column) in cells.iter().zip(widths) {
-        out.push_str(cell);
-        out.push_str(&" ".repeat(column - width(cell) + 3));
-    }
-    out.truncate(out.trim_end().len());
-    out.push('\n');
-    out
+    let columns = Columns::new(&headings, rows);
+    let plain = |_: &str, text: &str| text.to_owned();
+    rows.iter().fold(columns.heading(), |out, row| out + &columns.line(row, plain))
 }
 
 /// Counts characters, which is close enough to columns here.
@@ -43,9 +24,9 @@ pub struct Columns {
 impl Columns {
     /// As wide as the widest of these cells.
     #[must_use]
-    pub fn new(headings: &[&str], rows: &[Vec<String>]) -> Self {
+    pub fn new(headings: &[&str], rows: &[impl AsRef<[String]>]) -> Self {
         let mut widths: Vec<usize> = headings.iter().map(|it| width(it)).collect();
-        for (column, cell) in rows.iter().flat_map(|row| widths_of(row)) {
+        for (column, cell) in rows.iter().flat_map(|row| widths_of(row.as_ref())) {
             if let Some(widest) = widths.get_mut(column) {
                 *widest = (*widest).max(cell);
             }

@@ -25,7 +25,7 @@ pub struct Versions {
     /// Kubernetes' on the cluster of the kubeconfig.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
-    /// The agents', as they told the hub when they connected.
+    /// Versions of the agents, which each agent reports when it connects.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<Agent>,
 }

@@ -8,11 +8,10 @@ use jiff::Timestamp;
 use kube::{Api, Client};
 
 use super::selection::all_found;
-use super::{Format, Listed, render};
+use super::{Format, Listed, render, render_change};
 use crate::clusters::{self, ClusterRow};
 use crate::color::{Color, ColorChoice};
 use crate::follow::{Change, follow};
-use crate::table::{self, Columns};
 
 /// Arguments of `switchyard get clusters`.
 #[derive(clap::Args, Debug, Default)]
@@ -55,7 +54,7 @@ pub async fn run(
     if rows.is_empty() && is_table && !args.watch {
         return crate::print(clusters::NONE, out);
     }
-    let of_rows = |wide: bool| table(&rows, wide, Timestamp::now());
+    let of_rows = |wide: bool| clusters::table(&rows, wide, Timestamp::now());
     let mut text = render(args.output, &rows, of_rows, color)?;
     if args.capacity && is_table {
         text.push('\n');
@@ -86,19 +85,8 @@ pub async fn run(
             shown.remove(&row.name);
             "removed".clone_into(&mut row.message);
         }
-        let text = match args.output {
-            Format::Table | Format::Wide => {
-                let cells = cells(&row, args.output == Format::Wide, Timestamp::now());
-                columns.line(&cells, |column, text| match row.color(column) {
-                    Some(it) => color.paint(it, text),
-                    None => text.to_owned(),
-                })
-            }
-            Format::Json => serde_json::to_string(&row)? + "\n",
-            Format::Yaml => format!("---\n{}", serde_saphyr::to_string(&row)?),
-            Format::Name => row.name() + "\n",
-        };
-        crate::print_while_read(&text, out)
+        let cells = |wide: bool| clusters::cells(&row, wide, Timestamp::now());
+        crate::print_while_read(&render_change(args.output, &row, &columns, cells, color)?, out)
     })
     .await
 }
@@ -124,36 +112,6 @@ impl Listed for ClusterRow {
     }
 }
 
-fn table(rows: &[ClusterRow], wide: bool, now: Timestamp) -> (Columns, Vec<Vec<String>>) {
-    let mut headings = vec!["CLUSTER", "LINK", "CONNECTED", "SINCE"];
-    if wide {
-        headings.extend(["COST", "AGENT", "REASON"]);
-    }
-    headings.push("MESSAGE");
-    let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row, wide, now)).collect();
-    (Columns::new(&headings, &cells), cells)
-}
-
-fn cells(row: &ClusterRow, wide: bool, now: Timestamp) -> Vec<String> {
-    let since = row.since.map(|since| table::age(now.as_second() - since.as_second()));
-    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let mut cells = vec![
-        row.name.clone(),
-        row.link.to_owned(),
-        if row.connected { "yes" } else { "no" }.to_owned(),
-        or_none(since),
-    ];
-    if wide {
-        cells.extend([
-            or_none(row.cost.map(|cost| cost.to_string())),
-            or_none(row.software.clone()),
-            row.reason.clone(),
-        ]);
-    }
-    cells.push(clusters::message(row));
-    cells
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,8 +121,13 @@ mod tests {
     fn wide_table_has_cost_agent_and_reason() {
         let rows: Vec<ClusterRow> = samples::objects().iter().map(clusters::cluster_row).collect();
         let now = samples::NOW.parse().unwrap();
-        let text = render(Format::Wide, &rows, |wide| table(&rows, wide, now), ColorChoice::Never)
-            .unwrap();
+        let text = render(
+            Format::Wide,
+            &rows,
+            |wide| clusters::table(&rows, wide, now),
+            ColorChoice::Never,
+        )
+        .unwrap();
         insta::assert_snapshot!(text);
     }
 }

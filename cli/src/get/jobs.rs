@@ -9,12 +9,11 @@ use kube::{Api, Client, ResourceExt as _};
 use switchyard_api::v1beta2::Workload;
 
 use super::selection::{Selection, all_found, is_labelled};
-use super::{Format, Listed, render};
+use super::{Format, Listed, render, render_change};
 use crate::color::{Color, ColorChoice};
 use crate::find::is_meant;
 use crate::follow::{Change, follow};
 use crate::status::{self, JobRow, JobState, ready};
-use crate::table::{self, Columns};
 
 /// Arguments of `switchyard get jobs`.
 #[derive(clap::Args, Debug, Default)]
@@ -74,7 +73,7 @@ pub async fn run(
         .collect();
     ready::fill_in(&client, scope, &mut rows).await;
     rows.sort_by(|a, b| (a.created, &a.namespace, &a.job).cmp(&(b.created, &b.namespace, &b.job)));
-    let table = |wide: bool| table(&rows, args.all_namespaces, wide, Timestamp::now());
+    let table = |wide: bool| status::table(&rows, args.all_namespaces, wide, Timestamp::now());
     if !args.watch {
         if rows.is_empty() && matches!(args.output, Format::Table | Format::Wide) {
             return crate::print(NONE, out);
@@ -108,37 +107,15 @@ pub async fn run(
         if is_deleted {
             "deleted".clone_into(&mut row.reason);
         }
-        crate::print_while_read(&changed(args, &columns, row, color)?, out)
+        let (namespaces, now) = (args.all_namespaces, Timestamp::now());
+        let cells = |wide: bool| status::cells(&row, namespaces, wide, now);
+        crate::print_while_read(&render_change(args.output, &row, &columns, cells, color)?, out)
     })
     .await
 }
 
 const NONE: &str =
     "No queued jobs match. A job is queued by its label kueue.x-k8s.io/queue-name.\n";
-
-/// A row that changed, as one line.
-fn changed(
-    args: &Args,
-    columns: &Columns,
-    row: JobRow,
-    color: ColorChoice,
-) -> anyhow::Result<String> {
-    let rows = [row];
-    let [row] = &rows;
-    Ok(match args.output {
-        Format::Table | Format::Wide => {
-            let wide = args.output == Format::Wide;
-            let cells = cells(row, args.all_namespaces, wide, Timestamp::now());
-            columns.line(&cells, |column, text| match row.color(column) {
-                Some(it) => color.paint(it, text),
-                None => text.to_owned(),
-            })
-        }
-        Format::Json => serde_json::to_string(row)? + "\n",
-        Format::Yaml => format!("---\n{}", serde_saphyr::to_string(row)?),
-        Format::Name => row.name() + "\n",
-    })
-}
 
 /// The fields whose change prints a line.
 fn change(row: &JobRow) -> String {
@@ -161,54 +138,6 @@ impl Listed for JobRow {
     }
 }
 
-fn table(
-    rows: &[JobRow],
-    namespaces: bool,
-    wide: bool,
-    now: Timestamp,
-) -> (Columns, Vec<Vec<String>>) {
-    let mut headings = vec!["JOB", "QUEUE", "PRIORITY", "STATE", "READY", "CLUSTER", "AGE"];
-    if namespaces {
-        headings.insert(0, "NAMESPACE");
-    }
-    if wide {
-        headings.extend(["KIND", "WORKLOAD", "ATTEMPT", "FLAVORS"]);
-    }
-    headings.push("REASON");
-    let cells: Vec<Vec<String>> =
-        rows.iter().map(|row| cells(row, namespaces, wide, now)).collect();
-    (Columns::new(&headings, &cells), cells)
-}
-
-fn cells(row: &JobRow, namespaces: bool, wide: bool, now: Timestamp) -> Vec<String> {
-    let age = row.created.map(|created| table::age(now.as_second() - created.as_second()));
-    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let mut cells = Vec::with_capacity(13);
-    if namespaces {
-        cells.push(row.namespace.clone());
-    }
-    cells.extend([
-        row.job.clone(),
-        row.queue.clone(),
-        row.priority.to_string(),
-        row.state.to_string(),
-        or_none(row.ready.map(|ready| ready.to_string())),
-        or_none(row.cluster.clone()),
-        or_none(age),
-    ]);
-    if wide {
-        let flavors = (!row.flavors.is_empty()).then(|| row.flavors.join(","));
-        cells.extend([
-            row.kind.clone(),
-            row.workload.clone(),
-            row.attempt.to_string(),
-            or_none(flavors),
-        ]);
-    }
-    cells.push(row.reason.clone());
-    cells
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,7 +148,7 @@ mod tests {
     fn listed(format: Format, color: ColorChoice) -> String {
         let rows: Vec<JobRow> = samples::workloads().iter().map(status::row).collect();
         let now = NOW.parse().unwrap();
-        render(format, &rows, |wide| table(&rows, true, wide, now), color).unwrap()
+        render(format, &rows, |wide| status::table(&rows, true, wide, now), color).unwrap()
     }
 
     #[test]
