@@ -14,17 +14,17 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
+use switchyard_e2e::Progress;
+use switchyard_e2e::fleet::{Fleet, HUB, Tenant};
+use switchyard_e2e::{ClusterSpec, NodeSpec, Process, queues};
+use switchyard_flags::bench::adversary::Args;
 use tokio::sync::watch;
 
 use self::flood::{Agent, Flood, Script, Sent};
 use self::report::Report;
 use super::document::Document;
 use super::timeline::{Step, Timeline, Watches};
-use crate::fleet::{Fleet, HUB, Tenant};
-use crate::progress::Progress;
 use crate::quantiles::Quantiles;
-use crate::{ClusterSpec, NodeSpec, Process, queues};
-use switchyard_flags::bench::adversary::Args;
 
 const WORKER: &str = "west";
 /// The LocalQueue of jobs that wait.
@@ -156,7 +156,7 @@ impl<'a> Run<'a> {
             .flat_map(|flood| (0..each).map(move |number| (crowd(flood), number)));
         futures::stream::iter(jobs)
             .map(async |(namespace, number)| {
-                let job = crate::JobBuilder::new(&namespace, &format!("waits-{number}"))
+                let job = switchyard_e2e::JobBuilder::new(&namespace, &format!("waits-{number}"))
                     .queue(QUEUE)
                     .cpu("1");
                 self.fleet.hub().apply([job.suspended().build()]).await

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use futures::StreamExt;
 use serde_json::json;
+use switchyard_flags::bench::burst::{Args, Form};
+use switchyard_flags::bench::system::Kind;
 
 use self::report::Report;
 use super::document::Document;
@@ -15,8 +17,6 @@ use super::failures::Failures;
 use super::measure::{Gauge, Usage};
 use super::system::System;
 use super::timeline::{Timeline, Watches};
-use switchyard_flags::bench::burst::{Args, Form};
-use switchyard_flags::bench::system::Kind;
 
 /// Creations under way at once.
 const CREATORS: usize = 16;

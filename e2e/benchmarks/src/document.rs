@@ -5,8 +5,7 @@ use std::process::Command;
 
 use anyhow::Context;
 use serde_json::{Map, Value, json};
-
-use crate::{Part, Parts, paths};
+use switchyard_e2e::{Part, Parts, paths};
 
 /// One run of a benchmark, as a JSON document that grows with each report.
 pub(super) struct Document {

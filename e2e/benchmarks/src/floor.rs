@@ -5,10 +5,10 @@ use std::time::Duration;
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-
-use super::system::{HUB, QUEUE, WORKERS, job, name, worker};
-use crate::{Cluster, ClusterSpec, Environment, paths};
+use switchyard_e2e::{Cluster, ClusterSpec, Environment, paths};
 use switchyard_flags::bench::burst::Form;
+
+use super::setup::{HUB, QUEUE, WORKERS, job, name, worker};
 
 /// Where the Jobs are.
 pub(super) const NAMESPACE: &str = "burst";

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::{Cluster, Environment, Part, Process, Requests};
+use switchyard_e2e::{Cluster, Environment, Part, Process, Requests};
 
 /// Parts of the control planes besides API server and etcd.
 const CONTROLLERS: [Part; 3] = [Part::ControllerManager, Part::Scheduler, Part::Kwok];

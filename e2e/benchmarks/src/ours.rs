@@ -1,9 +1,10 @@
 //! Hub and agents, as their users run them.
 
-use super::system::{CPUS, HUB, WORKERS, worker};
-use crate::fleet::Fleet;
-use crate::{Environment, Process, queues};
+use switchyard_e2e::fleet::Fleet;
+use switchyard_e2e::{Environment, Process, queues};
 use switchyard_flags::bench::burst::Form;
+
+use super::setup::{CPUS, HUB, WORKERS, worker};
 
 /// A fleet with a tenant.
 pub(super) struct Ours {

@@ -6,9 +6,8 @@ use anyhow::ensure;
 use kube::Api;
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::{LocalQueue, MultiKueueCluster};
-
-use crate::Cluster;
-use crate::wait::eventually;
+use switchyard_e2e::Cluster;
+use switchyard_e2e::wait::eventually;
 
 const SOON: Duration = Duration::from_secs(120);
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use switchyard_e2e::table::Table;
+use switchyard_e2e::{Request, Requests};
 
 use super::measure::Usage;
-use crate::table::Table;
-use crate::{Request, Requests};
 
 /// Requests that fewer jobs than one in a hundred cause are in the JSON only.
 const RARE: f64 = 0.01;

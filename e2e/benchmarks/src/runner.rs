@@ -13,6 +13,8 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 use switchyard_api::v1beta2::ClusterQueue;
+use switchyard_e2e::{Part, Parts, Process, Program};
+use switchyard_flags::bench::runner::{Args, Kind};
 
 use self::contestant::Contestant;
 use self::report::Report;
@@ -20,8 +22,6 @@ use self::summary::Summary;
 use super::document::Document;
 use super::failures::Failures;
 use super::measure::{Gauge, Measured, Usage};
-use crate::{Part, Parts, Process, Program};
-use switchyard_flags::bench::runner::{Args, Kind};
 
 /// How often the state of the runner is read.
 const LOOK: Duration = Duration::from_millis(50);

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use serde_json::{Value, json};
+use switchyard_e2e::wait::{eventually, never};
 
 use crate::quantiles::Quantiles;
-use crate::wait::{eventually, never};
 pub(crate) use connection::Connection;
 pub(crate) use many::Many;
 pub(crate) use shown::Shown;
@@ -37,7 +37,7 @@ const SOON: Duration = Duration::from_secs(300);
 pub async fn run(count: usize) -> anyhow::Result<()> {
     let build =
         if cfg!(debug_assertions) { "debug build: its times say little" } else { "release build" };
-    println!("measured: {} ({build})", crate::paths::binary("switchyard-hub")?.display());
+    println!("measured: {} ({build})", switchyard_e2e::paths::binary("switchyard-hub")?.display());
     let mut many = Many::start("sessions", &vec![1; count], false).await?;
     println!("hub without agents: {}", memory(&many)?);
     let took = many.connect().await?;
@@ -76,7 +76,7 @@ pub(crate) async fn run_all(
     jobs: usize,
     within: Duration,
 ) -> anyhow::Result<()> {
-    let mut progress = crate::progress::Progress::new("jobs shown as running", jobs);
+    let mut progress = switchyard_e2e::Progress::new("jobs shown as running", jobs);
     eventually(within, "the jobs to run", async || {
         shown.check().map_err(never)?;
         let (active, run) = (shown.active(), many.board.count());

@@ -2,12 +2,12 @@
 
 use futures::future::try_join_all;
 use serde_json::json;
+use switchyard_e2e::stock::{self, Kueue, Options};
+use switchyard_e2e::{ClusterSpec, Environment, Process, SourceEdit, queues};
+use switchyard_flags::bench::burst::Form;
 
 use super::ready;
-use super::system::{CPUS, HUB, QUEUE, WORKERS, worker};
-use crate::stock::{self, Kueue, Options};
-use crate::{ClusterSpec, Environment, Process, SourceEdit, queues};
-use switchyard_flags::bench::burst::Form;
+use super::setup::{CPUS, HUB, QUEUE, WORKERS, worker};
 
 /// Where the Jobs are.
 pub(super) const NAMESPACE: &str = "burst";

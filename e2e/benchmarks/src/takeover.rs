@@ -4,39 +4,17 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
+use switchyard_e2e::fleet::{Fleet, REPLICAS, Tenant};
+use switchyard_e2e::leader::{QUICK, leader};
+use switchyard_e2e::wait::eventually;
+use switchyard_e2e::{ClusterSpec, NodeSpec, job, queues};
 
-use crate::fleet::{Fleet, NAMESPACE, REPLICAS, Tenant};
-use crate::wait::eventually;
-use crate::{ClusterSpec, NodeSpec, job, queues};
-
-/// The configuration of a hub whose second replica leads in less than five seconds. See docs/availability.md.
-pub const QUICK: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2
-kind: Configuration
-leaderElection:
-  leaderElect: true
-  leaseDuration: 3s
-  renewDeadline: 2s
-  retryPeriod: 500ms
-";
-
-/// The election's Lease: Kueue's.
-const LEASE: &str = "c1f6bfd2.kueue.x-k8s.io";
 const SOON: Duration = Duration::from_secs(60);
 /// Looks are this far apart: below what is measured.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// The leader, by the election's Lease.
-///
-/// # Errors
-/// When it cannot be read.
-pub async fn leader(fleet: &Fleet) -> anyhow::Result<Option<String>> {
-    let leases: Api<Lease> = Api::namespaced(fleet.hub().admin.clone(), NAMESPACE);
-    Ok(leases.get_opt(LEASE).await?.and_then(|lease| lease.spec?.holder_identity))
-}
 
 /// Seconds from the leader's end.
 struct Took {

@@ -12,11 +12,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
+use switchyard_e2e::{Cluster, job};
+use switchyard_flags::bench::burst::Form;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::system::{System, number};
-use crate::{Cluster, job};
-use switchyard_flags::bench::burst::Form;
+use super::setup::number;
+use super::system::System;
 
 /// The label by which a pod says which Job it is of.
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";

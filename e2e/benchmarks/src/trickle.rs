@@ -11,6 +11,10 @@ use futures::StreamExt;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
+use switchyard_e2e::Progress;
+use switchyard_flags::bench::burst::Form;
+use switchyard_flags::bench::system::Kind;
+use switchyard_flags::bench::trickle::Args;
 
 use self::report::Report;
 use super::document::Document;
@@ -18,10 +22,6 @@ use super::failures::Failures;
 use super::measure::{Gauge, Usage};
 use super::system::System;
 use super::timeline::{Step, Timeline, Watches};
-use crate::progress::Progress;
-use switchyard_flags::bench::burst::Form;
-use switchyard_flags::bench::system::Kind;
-use switchyard_flags::bench::trickle::Args;
 
 /// How long the pods of Jobs that come one at a time run: the Job's time is then all overhead.
 const BRIEF: Duration = Duration::from_millis(10);

@@ -13,11 +13,11 @@ use kube::api::ListParams;
 use serde_json::json;
 use switchyard::status::{JobRow, JobState, row};
 use switchyard_api::v1beta2::Workload;
+use switchyard_e2e::Cluster;
+use switchyard_e2e::auditor::{self, Looks};
+use switchyard_e2e::fleet::Fleet;
 use switchyard_flags::demo::Args;
 
-use crate::Cluster;
-use crate::auditor::{self, Looks};
-use crate::fleet::Fleet;
 use sample::{Expect, Sample, WORKERS};
 use screen::Screen;
 

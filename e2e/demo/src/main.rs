@@ -31,7 +31,7 @@ async fn run(args: switchyard_flags::demo::Args) -> ExitCode {
     tokio::select! {
         // With `--stay`, Ctrl-C ends both; then the demo's own end counts.
         biased;
-        result = switchyard_e2e::demo::run(args) => match result {
+        result = switchyard_demo::run(args) => match result {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("error: {error:#}");

@@ -7,10 +7,9 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-
-use crate::nodes::NodeImage;
-use crate::queues::{self, ClusterQueue, ResourceFlavor};
-use crate::{Cluster, ClusterSpec, JobBuilder, NodeSpec};
+use switchyard_e2e::nodes::NodeImage;
+use switchyard_e2e::queues::{self, ClusterQueue, ResourceFlavor};
+use switchyard_e2e::{Cluster, ClusterSpec, JobBuilder, NodeSpec};
 
 /// Where the sample jobs are created.
 pub const NAMESPACE: &str = "team";

@@ -14,7 +14,7 @@ pub use switchyard_audit::FindingKind;
 use switchyard_audit::{Cluster, Finding, audit, compare};
 use tokio::time::{Instant, timeout};
 
-use crate::fleet::HUB;
+use crate::names::HUB;
 
 /// How often it is looked.
 const EVERY: Duration = Duration::from_secs(8);
@@ -26,10 +26,25 @@ const LISTS: Duration = Duration::from_secs(10);
 #[derive(Default)]
 struct Watched {
     clusters: Vec<(String, Client)>,
-    /// Findings that the tests of this process cause, and why.
-    expected: Vec<(FindingKind, &'static str)>,
+    /// Findings that the tests of this process cause.
+    expected: Vec<Expected>,
     /// Findings that outlasted the grace and that no test has reported yet.
     outlasted: Vec<String>,
+}
+
+/// A finding that a test causes.
+struct Expected {
+    kind: FindingKind,
+    /// `None` stands for all objects.
+    namespace: Option<String>,
+    _why: &'static str,
+}
+
+impl Expected {
+    fn is(&self, finding: &Finding) -> bool {
+        let near = |namespace: &String| finding.objects.iter().any(|it| it.namespace == *namespace);
+        self.kind == finding.kind && self.namespace.as_ref().is_none_or(near)
+    }
 }
 
 static WATCHED: Mutex<Watched> =
@@ -40,13 +55,28 @@ fn watched<T>(with: impl FnOnce(&mut Watched) -> T) -> T {
 }
 
 /// Audits a cluster from now on. A cluster that is gone cannot be read, and leads to no finding.
-pub(crate) fn add(name: &str, client: &Client) {
-    watched(|it| it.clusters.push((name.to_owned(), client.clone())));
+pub(crate) fn add(cluster: &crate::Cluster) {
+    let watch = (cluster.name().to_owned(), cluster.admin.clone());
+    watched(|it| it.clusters.push(watch));
 }
 
 /// Announces findings that the tests of this process cause, and why. They are not reported.
 pub fn expect(kinds: &[FindingKind], why: &'static str) {
-    watched(|it| it.expected.extend(kinds.iter().map(|kind| (*kind, why))));
+    announce(None, kinds, why);
+}
+
+/// The same of findings about objects of one namespace.
+pub fn expect_in(namespace: &str, kinds: &[FindingKind], why: &'static str) {
+    announce(Some(namespace), kinds, why);
+}
+
+fn announce(namespace: Option<&str>, kinds: &[FindingKind], why: &'static str) {
+    let expected = |kind: &FindingKind| Expected {
+        kind: *kind,
+        namespace: namespace.map(str::to_owned),
+        _why: why,
+    };
+    watched(|it| it.expected.extend(kinds.iter().map(expected)));
 }
 
 /// Begins to look, once.
@@ -66,9 +96,7 @@ async fn look_on() {
         tokio::time::sleep(EVERY).await;
         let clusters = watched(|it| it.clusters.clone());
         let (_, mut found) = look(clusters).await;
-        let expected: Vec<FindingKind> =
-            watched(|it| it.expected.iter().map(|(kind, _)| *kind).collect());
-        found.retain(|_, finding| !expected.contains(&finding.kind));
+        watched(|it| found.retain(|_, finding| !it.expected.iter().any(|known| known.is(finding))));
         for (key, text) in memory.lasting(found, GRACE) {
             // One test reports it.
             if told.insert(key) {
@@ -79,12 +107,12 @@ async fn look_on() {
 }
 
 /// Since when each finding is there.
-#[derive(Default)]
-pub(crate) struct Memory(BTreeMap<String, Instant>);
+#[derive(Debug, Default)]
+pub struct Memory(BTreeMap<String, Instant>);
 
 impl Memory {
     /// Findings of every look for this long, by their key, in words.
-    pub(crate) fn lasting(
+    pub fn lasting(
         &mut self,
         found: BTreeMap<String, Finding>,
         grace: Duration,
@@ -133,7 +161,7 @@ pub async fn beside<T>(clusters: &[&crate::Cluster], work: impl Future<Output = 
 }
 
 /// How many of the clusters could be listed, and what is found there.
-pub(crate) async fn look(clusters: Vec<(String, Client)>) -> (usize, BTreeMap<String, Finding>) {
+pub async fn look(clusters: Vec<(String, Client)>) -> (usize, BTreeMap<String, Finding>) {
     let list = |(name, client): (String, Client)| async move {
         timeout(LISTS, list_cluster(&client, &name, None)).await.ok()?.ok()
     };

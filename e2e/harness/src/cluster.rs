@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::Context;
 use kube::Client;
 
-use crate::environment::Ground;
+use crate::ground::Ground;
 use crate::process::Process;
 use crate::spec::ClusterSpec;
 use switchyard_parts::Part;

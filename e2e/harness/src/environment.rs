@@ -1,24 +1,19 @@
 //! One etcd and any number of clusters.
 
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use futures::future::try_join_all;
-
-use crate::certs::{Authority, Pair, token_keys};
-use crate::cluster::Cluster;
-use crate::nodes::RealNode;
-use crate::process::{Process, Program};
-use crate::spec::ClusterSpec;
-use crate::wait::eventually;
-use crate::workdir::WorkDir;
-use crate::{ports, process};
 use switchyard_parts::{Part, Parts};
 
-/// How long etcd may take to serve.
-const ETCD_TIME: Duration = Duration::from_secs(30);
+use crate::auditor;
+use crate::cluster::Cluster;
+use crate::ground::{Binaries, Ground};
+use crate::nodes::RealNode;
+use crate::process::Process;
+use crate::spec::ClusterSpec;
+use crate::workdir::WorkDir;
 
 /// Describes an environment; [`EnvironmentBuilder::start`] makes it.
 #[derive(Debug)]
@@ -84,6 +79,7 @@ impl EnvironmentBuilder {
         let start =
             self.clusters.iter().map(|spec| Cluster::start(spec.clone(), Arc::clone(&ground), dir));
         let clusters = try_join_all(start).await?;
+        clusters.iter().for_each(auditor::add);
         Ok((ground, clusters))
     }
 
@@ -102,95 +98,8 @@ impl EnvironmentBuilder {
     }
 }
 
-/// The programs of an environment, built.
-pub(crate) type Binaries = std::collections::BTreeMap<Part, std::path::PathBuf>;
-
 fn build(parts: &Parts, wanted: &[Part]) -> anyhow::Result<Binaries> {
     wanted.iter().map(|&part| Ok((part, parts.binary(part)?))).collect()
-}
-
-/// Shared by all clusters of an environment.
-#[derive(Debug)]
-pub(crate) struct Ground {
-    pub(crate) binaries: Binaries,
-    pub(crate) etcd_url: String,
-    pub(crate) ca_pem: String,
-    pub(crate) authority: Authority,
-    pub(crate) serving: Pair,
-    pub(crate) admin: Pair,
-    pub(crate) token_private: String,
-    pub(crate) token_public: String,
-    etcd: Process,
-}
-
-impl Ground {
-    /// `addresses` are those by which pods reach their API servers.
-    async fn start(
-        name: &str,
-        binaries: Binaries,
-        dir: &WorkDir,
-        addresses: impl Iterator<Item = String>,
-    ) -> anyhow::Result<Self> {
-        let authority = Authority::new(&format!("switchyard-e2e-{name}"))?;
-        let names: Vec<String> =
-            ["127.0.0.1", "localhost"].map(str::to_owned).into_iter().chain(addresses).collect();
-        let (token_private, token_public) = token_keys()?;
-        let binary = binaries.get(&Part::Etcd).context("etcd not built")?;
-        let (etcd, etcd_url) = start_etcd(binary, dir.path(), &dir.state()).await?;
-        Ok(Self {
-            binaries,
-            etcd_url,
-            ca_pem: authority.pem(),
-            serving: authority.server(&names.iter().map(String::as_str).collect::<Vec<_>>())?,
-            admin: authority.client("e2e-admin", "system:masters")?,
-            authority,
-            token_private,
-            token_public,
-            etcd,
-        })
-    }
-
-    pub(crate) fn binary(&self, part: Part) -> anyhow::Result<&std::path::Path> {
-        self.binaries
-            .get(&part)
-            .map(std::path::PathBuf::as_path)
-            .with_context(|| format!("{} not built", part.name()))
-    }
-}
-
-/// Starts an etcd whose log and data go to these directories, again on other ports when another process took one in between.
-pub(crate) async fn start_etcd(
-    binary: &Path,
-    logs: &Path,
-    state: &Path,
-) -> anyhow::Result<(Process, String)> {
-    for _ in 0..process::PORT_TRIES {
-        let (port, peer_port) = (ports::free()?, ports::free()?);
-        let (url, peer) =
-            (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer_port}"));
-        let etcd = Program::new("etcd", binary, logs.join("etcd.log"))
-            .arg("--data-dir")
-            .arg(state.join("etcd"))
-            .arg("--unsafe-no-fsync")
-            .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("default={peer}"), "--log-level", "warn"])
-            .args(["--quota-backend-bytes", "8589934592"])
-            .start()?;
-        let up = eventually(ETCD_TIME, "etcd to listen", async || {
-            etcd.check().map_err(crate::wait::never)?;
-            anyhow::ensure!(ports::is_open(port), "nothing listens on {port}");
-            Ok(())
-        });
-        match up.await {
-            Ok(()) => return Ok((etcd, url)),
-            Err(_) if process::lost_port(&etcd) => {
-                tracing::debug!("a port of etcd was taken, again")
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    bail!("no port stays free for etcd")
 }
 
 /// A running environment. Dropping it ends every process and deletes its files; the logs stay when the thread panics,

@@ -2,22 +2,16 @@
 
 use std::future::Future;
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Once, OnceLock};
 
 use futures::future::LocalBoxFuture;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
-use crate::auditor;
 use crate::paths::keep_logs_of;
+use crate::{auditor, nodes};
 
-/// A name that begins with `stem` and that no other test of this machine uses: for namespaces and for objects that
-/// have none, such as ClusterQueues.
-pub fn unique(stem: &str) -> String {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    format!("{stem}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
-}
+pub use crate::names::unique;
 
 /// Runs a test on the one runtime of this process. Clients of a shared environment keep tasks on the runtime they
 /// are used from, so tests that share one must also share the runtime; `#[tokio::test]` gives each its own.
@@ -44,6 +38,28 @@ pub fn run<F: Future>(test: F) -> F::Output {
     let outlasted = auditor::outlasted();
     assert!(outlasted.is_empty(), "the auditor found, and it lasted:\n{}", outlasted.join("\n"));
     output
+}
+
+/// Runs a test that starts real nodes. A test program that was started outside starts itself again for this test.
+///
+/// # Panics
+/// When real nodes cannot run here: such a test never passes unseen. `cargo xtask test` asks before.
+#[expect(clippy::expect_used, clippy::panic, reason = "a test that cannot run fails")]
+pub fn run_on_real_nodes<F: Future>(test: F) {
+    if nodes::is_isolated() {
+        nodes::raise_loopback().expect("loopback");
+        run(test);
+        return;
+    }
+    let thread = std::thread::current();
+    let name = thread.name().expect("a test's thread has its name");
+    let mut command = nodes::again_for(name)
+        .unwrap_or_else(|error| panic!("real nodes cannot run here: {error:#}"));
+    let status = command.status().expect("unshare starts");
+    assert!(
+        status.success(),
+        "{name} failed in a network of its own ({status}); its output is above"
+    );
 }
 
 /// A test's thread has its path as name, `FILE::TEST`.

@@ -17,16 +17,13 @@ use switchyard_api::conditions;
 use switchyard_api::v1beta2::MultiKueueCluster;
 
 use crate::forward::Forward;
+pub use crate::names::{HUB, NAMESPACE};
 use crate::process::Process;
 use crate::wait::eventually;
 use crate::{Cluster, ClusterSpec, Environment, ports, queues};
+pub use programs::account_in;
 use programs::{OurProgram, Ways, agent_program, hub_program, single_program};
 pub use tenant::{Tenant, TenantBuilder};
-
-/// The namespace of the programs, in every cluster.
-pub const NAMESPACE: &str = "switchyard-system";
-/// The hub's cluster.
-pub const HUB: &str = "hub";
 
 /// The replicas of a hub that has two, the one that leads at first before the other.
 pub const REPLICAS: [&str; 2] = ["hub-first", "hub-second"];

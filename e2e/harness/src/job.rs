@@ -122,7 +122,7 @@ impl JobBuilder {
     }
 
     /// How long each pod runs, as [`JobBuilder::run_for`] said.
-    pub(crate) fn runs_for(&self) -> Duration {
+    pub fn runs_for(&self) -> Duration {
         let annotations = &self.object["spec"]["template"]["metadata"]["annotations"];
         let said = annotations[RUN_FOR]
             .as_str()

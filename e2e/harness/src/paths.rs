@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
-pub use switchyard_parts::paths::{cache, keep_logs_of, logs, root};
+pub use switchyard_parts::paths::{cache, keep_logs_of, logs, root, target};
 
 /// One of the workspace's binaries: beside the running program, or beside the directory that tests run from.
 pub fn binary(name: &str) -> anyhow::Result<PathBuf> {

@@ -283,9 +283,9 @@ fn tail(log: &Path, lines: usize) -> String {
 }
 
 /// How often a program is started on other ports before it fails.
-pub(crate) const PORT_TRIES: u32 = 5;
+pub const PORT_TRIES: u32 = 5;
 
 /// Whether the program ended because another process had taken its port.
-pub(crate) fn lost_port(process: &Process) -> bool {
+pub fn lost_port(process: &Process) -> bool {
     process.exit_code().is_some() && process.log_tail(50).contains("address already in use")
 }

@@ -8,7 +8,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 
 /// Tells now and then how many of so many are done.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub struct Progress {
     what: String,
     of: usize,
     start: Instant,
@@ -17,12 +17,12 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Something that begins now and consists of so many parts, such as "jobs sent".
-    pub(crate) fn new(what: impl Into<String>, of: usize) -> Self {
+    pub fn new(what: impl Into<String>, of: usize) -> Self {
         Self { what: what.into(), of, start: Instant::now(), told: Duration::ZERO }
     }
 
     /// So many are done: a line if the last one, or the beginning, is ten seconds ago.
-    pub(crate) fn at(&mut self, done: usize) {
+    pub fn at(&mut self, done: usize) {
         if let Some(line) = self.line(done, self.start.elapsed()) {
             // A closed standard error needs no message.
             let _ = writeln!(std::io::stderr(), "{line}");

@@ -7,19 +7,19 @@ const GAP: usize = 2;
 
 /// A table. Widths follow from what is in it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Table {
+pub struct Table {
     title: String,
     columns: Vec<String>,
     rows: Vec<(String, Vec<String>)>,
 }
 
 impl Table {
-    pub(crate) fn new(title: impl Into<String>, columns: impl IntoIterator<Item = String>) -> Self {
+    pub fn new(title: impl Into<String>, columns: impl IntoIterator<Item = String>) -> Self {
         Self { title: title.into(), columns: columns.into_iter().collect(), rows: Vec::new() }
     }
 
     /// A row: its name, and a cell for each column.
-    pub(crate) fn row(&mut self, name: impl Into<String>, cells: impl IntoIterator<Item = String>) {
+    pub fn row(&mut self, name: impl Into<String>, cells: impl IntoIterator<Item = String>) {
         self.rows.push((name.into(), cells.into_iter().collect()));
     }
 }
@@ -51,7 +51,7 @@ impl fmt::Display for Table {
 }
 
 /// Memory for readers; none is a dash.
-pub(crate) fn megabytes(bytes: u64) -> String {
+pub fn megabytes(bytes: u64) -> String {
     if bytes == 0 { "-".to_owned() } else { format!("{:.0} MB", bytes as f64 / 1e6) }
 }
 

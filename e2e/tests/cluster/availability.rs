@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
 use switchyard_e2e::fleet::{Fleet, REPLICAS, Tenant};
-use switchyard_e2e::takeover::{QUICK, leader};
+use switchyard_e2e::leader::{QUICK, leader};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
 

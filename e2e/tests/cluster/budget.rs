@@ -1,6 +1,6 @@
 //! API writes of a dispatched job, held to a written budget.
 
-use switchyard_e2e::{Requests, figures, fixture};
+use switchyard_e2e::{Requests, fixture, write_counts};
 
 /// Jobs sent at once.
 const JOBS: u64 = 20;
@@ -24,10 +24,10 @@ const STATUS: u64 = 60;
 #[test]
 fn a_dispatched_job_keeps_to_its_budget_of_writes() {
     fixture::run(async {
-        let fleet = figures::fleet("budget").await.unwrap();
-        let tenant = figures::tenant(&fleet, "budget").await.unwrap();
+        let fleet = write_counts::fleet("budget").await.unwrap();
+        let tenant = write_counts::tenant(&fleet, "budget").await.unwrap();
         let writes =
-            figures::writes(&fleet, &tenant, usize::try_from(JOBS).unwrap()).await.unwrap();
+            write_counts::count(&fleet, &tenant, usize::try_from(JOBS).unwrap()).await.unwrap();
         let events = [&writes.hub, &writes.worker]
             .map(|all| all.only(|request| request.resource == "events"));
         let told = events.iter().map(Requests::total).sum::<u64>();
@@ -36,7 +36,7 @@ fn a_dispatched_job_keeps_to_its_budget_of_writes() {
         for (cluster, requests, budget) in
             [("hub", writes.hub, HUB), ("worker", writes.worker, WORKER)]
         {
-            let requests = figures::without_events(&requests);
+            let requests = write_counts::without_events(&requests);
             let shown = ["clusterqueues", "localqueues", "multikueueclusters", "admissionchecks"];
             let status = requests.only(|request| shown.contains(&request.resource.as_str()));
             let jobs = requests.total() - status.total();

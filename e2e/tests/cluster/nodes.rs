@@ -15,9 +15,9 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use switchyard::status::JobState;
 use switchyard_e2e::fleet::Fleet;
-use switchyard_e2e::nodes::{self, NodeImage};
+use switchyard_e2e::nodes::NodeImage;
 use switchyard_e2e::wait::eventually;
-use switchyard_e2e::{Cluster, ClusterSpec, Part, Parts, job};
+use switchyard_e2e::{Cluster, ClusterSpec, Part, Parts, fixture, job};
 
 /// Longer than a container takes to start on a busy machine.
 const SOON: Duration = Duration::from_secs(120);
@@ -68,7 +68,7 @@ async fn running_pod(cluster: &Cluster, namespace: &str) -> String {
 
 #[test]
 fn a_failed_container_fails_its_job_on_the_hub() {
-    nodes::run(async {
+    fixture::run_on_real_nodes(async {
         let worker = ClusterSpec::new("east").real_node([NodeImage::Busybox]);
         let fleet = Fleet::builder("nodes").agent(worker).start().await.unwrap();
         fleet.hub().apply([switchyard_e2e::queues::agent_cluster("east")]).await.unwrap();

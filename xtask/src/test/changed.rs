@@ -17,7 +17,7 @@ use super::workspace::Workspace;
 use crate::run;
 
 /// The package of the cluster tests, and where they lie.
-const HARNESS: &str = "switchyard-e2e";
+const PACKAGE: &str = "switchyard-cluster-tests";
 const CLUSTER_TESTS: &str = "e2e/tests/cluster";
 
 /// The module that has all files of cluster tests in it.
@@ -154,7 +154,7 @@ fn select(files: &BTreeSet<PathBuf>, workspace: &Workspace, sources: &Sources) -
     }
     let packages = workspace.dependents(changed);
     let tests = sources.users(tests);
-    let cluster = match (packages.contains(HARNESS) || tests.contains(MAIN), tests) {
+    let cluster = match (packages.contains(PACKAGE) || tests.contains(MAIN), tests) {
         (true, _) => ClusterTests::All,
         (false, tests) if tests.is_empty() => ClusterTests::None,
         (false, tests) => ClusterTests::Files(tests),
@@ -197,7 +197,7 @@ mod tests {
             ClusterTests::Files(names.iter().map(|name| (*name).to_owned()).collect())
         };
         for (case, changed, packages, cluster) in [
-            ("a crate", "cli/src/other.rs", &["cli", "switchyard-e2e"][..], ClusterTests::All),
+            ("a crate", "cli/src/other.rs", &["cli", "switchyard-cluster-tests"][..], ClusterTests::All),
             ("a file of cluster tests", "e2e/tests/cluster/chart.rs", &[], files(&["chart"])),
             (
                 "one that another uses",
@@ -215,13 +215,13 @@ mod tests {
             (
                 "a file beside them",
                 "e2e/tests/cluster/seconds.json",
-                &["switchyard-e2e"],
+                &["switchyard-cluster-tests"],
                 ClusterTests::All,
             ),
             (
                 "a file that the hub reads",
                 "deploy/Dockerfile",
-                &["cli", "hub", "switchyard-e2e"],
+                &["cli", "hub", "switchyard-cluster-tests"],
                 ClusterTests::All,
             ),
             (
@@ -234,7 +234,7 @@ mod tests {
             (
                 "the lock file",
                 "Cargo.lock",
-                &["api", "cli", "hub", "parts", "switchyard-e2e"],
+                &["api", "cli", "hub", "pki", "switchyard-cluster-tests"],
                 ClusterTests::All,
             ),
         ] {

@@ -66,7 +66,7 @@ impl Workspace {
         self.packages.keys().map(String::as_str)
     }
 
-    /// The package to which a file belongs, named relative to the root. The innermost wins: `e2e/parts` lies in `e2e`.
+    /// The package to which a file belongs, named relative to the root. The innermost wins: `hub/pki` lies in `hub`.
     pub(super) fn owner(&self, file: &Path) -> Option<&str> {
         let file = self.root.join(file);
         let owners =
@@ -105,7 +105,7 @@ pub(super) mod tests {
 
     use super::Workspace;
 
-    /// `cli` uses `hub` and `hub` uses `api`; the harness uses `parts`, which lies in it.
+    /// `cli` uses `hub`, which uses `api` and `pki`, which lies in it; cluster tests use `cli`.
     pub(in super::super) fn sample(root: &Path) -> Workspace {
         let package = |name: &str, directory: &str, uses: &[&str]| {
             let uses: Vec<Value> = uses.iter().map(|name| json!({"name": name})).collect();
@@ -114,10 +114,10 @@ pub(super) mod tests {
         };
         let packages = [
             package("api", "api", &["serde"]),
-            package("hub", "hub", &["api", "tokio"]),
+            package("hub", "hub", &["api", "pki", "tokio"]),
             package("cli", "cli", &["hub"]),
-            package("parts", "e2e/parts", &[]),
-            package("switchyard-e2e", "e2e", &["parts", "cli"]),
+            package("pki", "hub/pki", &[]),
+            package("switchyard-cluster-tests", "e2e/tests", &["cli"]),
         ];
         Workspace::parse(&json!({"workspace_root": root.to_str().unwrap(), "packages": packages}))
             .unwrap()
@@ -128,8 +128,8 @@ pub(super) mod tests {
         let workspace = sample(Path::new("/w"));
         for (file, owner) in [
             ("hub/src/lib.rs", Some("hub")),
-            ("e2e/parts/src/go.rs", Some("parts")),
-            ("e2e/src/lib.rs", Some("switchyard-e2e")),
+            ("hub/pki/src/lib.rs", Some("pki")),
+            ("e2e/tests/cluster/main.rs", Some("switchyard-cluster-tests")),
             ("README.md", None),
             ("hubs/x", None),
         ] {
@@ -143,8 +143,11 @@ pub(super) mod tests {
             |of: &str| sample(Path::new("/w")).dependents(BTreeSet::from([of.to_owned()]));
         assert_eq!(
             dependents("api"),
-            ["api", "cli", "hub", "switchyard-e2e"].map(str::to_owned).into()
+            ["api", "cli", "hub", "switchyard-cluster-tests"].map(str::to_owned).into()
         );
-        assert_eq!(dependents("parts"), ["parts", "switchyard-e2e"].map(str::to_owned).into());
+        assert_eq!(
+            dependents("pki"),
+            ["cli", "hub", "pki", "switchyard-cluster-tests"].map(str::to_owned).into()
+        );
     }
 }

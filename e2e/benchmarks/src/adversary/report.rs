@@ -3,11 +3,11 @@
 use std::fmt;
 
 use serde_json::{Value, json};
+use switchyard_e2e::table::Table;
 
 use super::flood::Flood;
 use super::{Outcome, Part};
 use crate::quantiles::{Quantiles, seconds};
-use crate::table::Table;
 
 /// A ratio above this is too much.
 const TARGET: f64 = 2.0;

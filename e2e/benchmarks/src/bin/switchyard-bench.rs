@@ -1,7 +1,7 @@
 //! `cargo xtask bench`.
 
 use clap::Parser as _;
-use switchyard_e2e::bench::{adversary, burst, plot, runner, scale, trickle};
+use switchyard_benchmarks::{adversary, burst, plot, runner, scale, trickle};
 use switchyard_flags::bench::Bench;
 
 #[derive(clap::Parser)]

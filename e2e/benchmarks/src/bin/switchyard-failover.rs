@@ -1,7 +1,7 @@
 //! `cargo xtask failover`.
 
 use clap::Parser as _;
-use switchyard_e2e::failover;
+use switchyard_benchmarks::failover;
 
 #[derive(clap::Parser)]
 #[command(

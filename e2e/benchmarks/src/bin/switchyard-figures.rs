@@ -14,10 +14,10 @@ async fn main() -> anyhow::Result<()> {
     let Command { args } = Command::parse();
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     if args.takeovers > 0 {
-        return switchyard_e2e::takeover::run(args.takeovers).await;
+        return switchyard_benchmarks::takeover::run(args.takeovers).await;
     }
     if args.sessions > 0 {
-        return switchyard_e2e::sessions::run(args.sessions).await;
+        return switchyard_benchmarks::sessions::run(args.sessions).await;
     }
-    switchyard_e2e::figures::run(args.jobs, args.burst).await
+    switchyard_benchmarks::figures::run(args.jobs, args.burst).await
 }

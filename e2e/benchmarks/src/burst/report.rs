@@ -5,14 +5,14 @@ use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use switchyard_e2e::Requests;
+use switchyard_e2e::table::{Table, megabytes};
 
 use super::super::requests::{self, without_events};
-use super::super::system::HUB;
+use super::super::setup::HUB;
 use super::super::timeline::Step;
 use super::{Form, Kind, Outcome};
-use crate::Requests;
 use crate::quantiles::{Quantiles, seconds};
-use crate::table::{Table, megabytes};
 
 /// One form, all its systems.
 pub(super) struct Report {
@@ -225,7 +225,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::super::super::measure::Usage;
-    use super::super::super::system::name;
+    use super::super::super::setup::name;
     use super::super::super::timeline::Timeline;
     use super::*;
 

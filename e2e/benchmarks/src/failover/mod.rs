@@ -15,12 +15,12 @@ mod track;
 use std::time::Duration;
 
 use anyhow::Context;
+use switchyard_flags::failover::Args;
 
 use play::Limits;
 use report::Report;
 use row::Row;
 use site::Site;
-use switchyard_flags::failover::Args;
 pub use switchyard_flags::failover::{Fault, System};
 
 /// Plays everything, and prints a table.

@@ -9,10 +9,10 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
+use switchyard_e2e::Cluster;
 use tokio::task::JoinSet;
 
 use super::queues::NAMESPACE;
-use crate::Cluster;
 
 /// Looks are this far apart.
 pub(super) const LOOK: Duration = Duration::from_millis(100);

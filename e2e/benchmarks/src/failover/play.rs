@@ -9,6 +9,8 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client, ResourceExt};
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::Workload;
+use switchyard_e2e::job;
+use switchyard_e2e::wait::eventually;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -18,8 +20,6 @@ use super::queues::{self, NAMESPACE};
 use super::row::Row;
 use super::site::{EAST, Group, Site, WEST};
 use super::track::{Look, Track};
-use crate::job;
-use crate::wait::eventually;
 
 const SOON: Duration = Duration::from_secs(180);
 /// A fault lasts for so long after the last job that may go elsewhere runs there.

@@ -9,11 +9,11 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::{ClusterQueue, LocalQueue};
+use switchyard_e2e::queues::{self, ResourceFlavor};
+use switchyard_e2e::wait::eventually;
+use switchyard_e2e::{Cluster, JobBuilder};
 
 use super::site::Group;
-use crate::queues::{self, ResourceFlavor};
-use crate::wait::eventually;
-use crate::{Cluster, JobBuilder};
 
 /// The namespace of the jobs, on all clusters.
 pub(super) const NAMESPACE: &str = "faults";

@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::Context;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use switchyard_e2e::{Part, Parts};
 
 use super::row::Row;
-use crate::{Part, Parts};
 
 /// The report replaces the text between these lines of a file.
 const BEGIN: &str = "<!-- measured by cargo xtask failover: begin -->";

@@ -9,15 +9,15 @@ use kube::Api;
 use serde_json::json;
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::MultiKueueCluster;
+use switchyard_e2e::fleet::{self, Fleet, HUB};
+use switchyard_e2e::gate::Gate;
+use switchyard_e2e::stock::{self, Kueue, Options};
+use switchyard_e2e::wait::eventually;
+use switchyard_e2e::{Cluster, ClusterSpec, Environment, NodeSpec, Part, Process, queues};
 use tokio::time::Instant;
 
 use super::queues as jobs;
 use super::{Fault, System};
-use crate::fleet::{self, Fleet, HUB};
-use crate::gate::Gate;
-use crate::stock::{self, Kueue, Options};
-use crate::wait::eventually;
-use crate::{Cluster, ClusterSpec, Environment, NodeSpec, Part, Process, queues};
 
 /// The worker that is struck.
 pub(super) const WEST: &str = "west";
@@ -118,7 +118,7 @@ impl Site {
                 let mut kubeconfigs = BTreeMap::new();
                 for name in [WEST, EAST] {
                     let worker = fleet.worker(name);
-                    worker.apply_dir(crate::paths::root().join("deploy/rbac")).await?;
+                    worker.apply_dir(switchyard_e2e::paths::root().join("deploy/rbac")).await?;
                     let (_, kubeconfig) =
                         worker.service_account(fleet::NAMESPACE, "switchyard-remote-hub").await?;
                     kubeconfigs.insert(name, kubeconfig);

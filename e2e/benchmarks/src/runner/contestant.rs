@@ -1,12 +1,13 @@
 //! The systems that admit the runner's Workloads, each on its own control plane.
 
-use super::super::measure::Measured;
-use super::super::stock::shipped;
-use super::super::system::HUB;
-use crate::single::Single;
-use crate::stock::{Kueue, Options};
-use crate::{Cluster, ClusterSpec, Environment, Part, Parts, Process, Program};
+use switchyard_e2e::single::Single;
+use switchyard_e2e::stock::{Kueue, Options};
+use switchyard_e2e::{Cluster, ClusterSpec, Environment, Part, Parts, Process, Program};
 use switchyard_flags::bench::runner::Kind;
+
+use super::super::measure::Measured;
+use super::super::setup::HUB;
+use super::super::stock::shipped;
 
 /// One of them, running. Dropping it ends everything.
 pub(super) struct Contestant {

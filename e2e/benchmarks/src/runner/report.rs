@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::{Value, json};
+use switchyard_e2e::table::{Table, megabytes};
+use switchyard_flags::bench::runner::Kind;
 
 use super::super::requests::{self, without_events};
 use super::Outcome;
 use super::summary::Summary;
-use crate::table::{Table, megabytes};
-use switchyard_flags::bench::runner::Kind;
 
 /// One generator, all its systems.
 pub(super) struct Report<'a> {
@@ -41,7 +41,7 @@ impl Outcome {
 
     /// Writes and events for each Workload, of all clients, including the runner.
     fn writes(&self) -> (f64, f64) {
-        let all = |pick: fn(&crate::Requests) -> u64| {
+        let all = |pick: fn(&switchyard_e2e::Requests) -> u64| {
             self.usage.requests.values().map(pick).sum::<u64>() as f64
         };
         let writes = all(|requests| without_events(&requests.writes()).total());
@@ -144,7 +144,7 @@ impl fmt::Display for Report<'_> {
         writeln!(f, "{}", self.table())?;
         let columns = self.outcomes.iter().map(|it| {
             let count = usize::try_from(it.count()).unwrap_or(usize::MAX);
-            (it.kind.name(), (it.usage.by_side(super::super::system::HUB), count))
+            (it.kind.name(), (it.usage.by_side(super::super::setup::HUB), count))
         });
         write!(f, "{}", requests::table(columns))
     }

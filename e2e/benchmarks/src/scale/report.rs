@@ -3,10 +3,10 @@
 use std::fmt;
 
 use serde_json::{Value, json};
+use switchyard_e2e::table::{Table, megabytes};
 
 use super::{Args, Outcome, Stretch};
 use crate::quantiles::seconds;
-use crate::table::{Table, megabytes};
 
 /// One run.
 pub(super) struct Report<'a> {

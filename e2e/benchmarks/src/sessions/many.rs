@@ -9,12 +9,12 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::{ClusterQueue, LocalQueue, MultiKueueCluster};
+use switchyard_e2e::Progress;
+use switchyard_e2e::fleet::{Fleet, HUB};
+use switchyard_e2e::wait::eventually;
+use switchyard_e2e::{JobBuilder, Process, queues};
 
 use super::agent::{Agent, Board, QUEUE, Room};
-use crate::fleet::{Fleet, HUB};
-use crate::progress::Progress;
-use crate::wait::eventually;
-use crate::{JobBuilder, Process, queues};
 
 /// Clusters that one MultiKueueConfig may list.
 const GROUP: usize = 20;

@@ -9,11 +9,11 @@ use futures::TryStreamExt as _;
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
+use switchyard_e2e::Cluster;
+use switchyard_e2e::wait::{eventually, never};
 use tokio::task::JoinSet;
 
 use super::agent::Board;
-use crate::Cluster;
-use crate::wait::{eventually, never};
 
 /// How late a report may be before the run fails.
 const LATEST: Duration = Duration::from_secs(300);

@@ -4,13 +4,13 @@ use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use switchyard_e2e::table::{Table, megabytes};
 
 use super::super::requests::{self, without_events};
-use super::super::system::HUB;
+use super::super::setup::HUB;
 use super::super::timeline::{Step, Timeline};
 use super::{Args, Outcome, Part};
 use crate::quantiles::{Quantiles, seconds};
-use crate::table::{Table, megabytes};
 
 /// One run.
 pub(super) struct Report {
@@ -184,7 +184,7 @@ mod tests {
     use std::time::Instant;
 
     use super::super::super::measure::Usage;
-    use super::super::super::system::name;
+    use super::super::super::setup::name;
     use super::*;
     use switchyard_flags::bench::system::Kind;
 

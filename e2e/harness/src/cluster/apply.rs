@@ -112,11 +112,7 @@ impl Cluster {
     }
 
     /// How a kind is reached, and whether it lives in namespaces.
-    pub(crate) async fn kind(
-        &self,
-        api_version: &str,
-        kind: &str,
-    ) -> anyhow::Result<(ApiResource, bool)> {
+    pub async fn kind(&self, api_version: &str, kind: &str) -> anyhow::Result<(ApiResource, bool)> {
         let key = (api_version.to_owned(), kind.to_owned());
         if let Some(known) = self.kinds.lock().await.get(&key) {
             return Ok(known.clone());
@@ -150,7 +146,7 @@ impl Cluster {
     /// Creates a namespace with a new name that begins with `stem`, and waits until pods can be made
     /// in it.
     pub async fn namespace(&self, stem: &str) -> anyhow::Result<String> {
-        let name = crate::fixture::unique(stem);
+        let name = crate::names::unique(stem);
         let object = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         let applied = self.apply([object]).await?;
         self.await_service_account(&name, "default").await?;

@@ -13,7 +13,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use super::{Cluster, READY_TIME, SETTLE_TIME, apply};
-use crate::environment::{Ground, start_etcd};
+use crate::ground::{Ground, start_etcd};
 use crate::kubeconfig::{self, Credential};
 use crate::nodes::{self, RealNode, Services, Site};
 use crate::ports;
@@ -116,7 +116,6 @@ impl Cluster {
             processes.insert(Part::Etcd, etcd);
         }
         let (api_server, port, admin) = start_api_server(&spec, &ground, &files, &etcd_url).await?;
-        crate::auditor::add(&spec.name, &admin);
         let ready = start.elapsed();
         processes.insert(Part::ApiServer, api_server);
         for (part, program) in others(&spec, &ground, &files)? {
@@ -187,11 +186,7 @@ impl Cluster {
     }
 
     /// Waits until a service account exists; pods cannot be made in its namespace before.
-    pub(crate) async fn await_service_account(
-        &self,
-        namespace: &str,
-        name: &str,
-    ) -> anyhow::Result<()> {
+    pub async fn await_service_account(&self, namespace: &str, name: &str) -> anyhow::Result<()> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.admin.clone(), namespace);
         eventually(SETTLE_TIME, format!("service account {namespace}/{name}"), async || {
             self.check_processes().map_err(never)?;

@@ -150,12 +150,8 @@ pub(super) async fn account(cluster: &Cluster, name: &str) -> anyhow::Result<Pat
     account_in(cluster, NAMESPACE, name).await
 }
 
-/// The same of any namespace.
-pub(crate) async fn account_in(
-    cluster: &Cluster,
-    namespace: &str,
-    name: &str,
-) -> anyhow::Result<PathBuf> {
+/// A kubeconfig file with the rights of a service account of any namespace.
+pub async fn account_in(cluster: &Cluster, namespace: &str, name: &str) -> anyhow::Result<PathBuf> {
     let (_, kubeconfig) = cluster.service_account(namespace, name).await?;
     let path = cluster.state_dir().join(format!("{name}.kubeconfig"));
     std::fs::write(&path, kubeconfig)

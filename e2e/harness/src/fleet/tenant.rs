@@ -13,7 +13,7 @@ use switchyard_api::v1beta2::{LocalQueue, Workload};
 use super::{Fleet, HUB, READY};
 use crate::queues::{self, ClusterQueue, ResourceFlavor};
 use crate::wait::eventually;
-use crate::{JobBuilder, fixture};
+use crate::{JobBuilder, names};
 
 /// The LocalQueue of every tenant.
 const QUEUE: &str = "main";
@@ -28,7 +28,7 @@ pub struct TenantBuilder<'a> {
 
 impl<'a> TenantBuilder<'a> {
     pub(super) fn new(fleet: &'a Fleet, stem: &str) -> Self {
-        Self { fleet, name: fixture::unique(stem), hub: Vec::new(), workers: Vec::new() }
+        Self { fleet, name: names::unique(stem), hub: Vec::new(), workers: Vec::new() }
     }
 
     /// Makes what a tenant of that name had, again.

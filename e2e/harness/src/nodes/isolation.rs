@@ -8,8 +8,6 @@ use anyhow::{Context, bail, ensure};
 use switchyard_parts::containers::Containers;
 use switchyard_parts::{Part, Parts};
 
-use crate::fixture;
-
 /// Set in a process that lives in a network of its own.
 const INSIDE: &str = "SWITCHYARD_OWN_NETWORK";
 
@@ -48,27 +46,14 @@ pub fn enter() -> anyhow::Result<()> {
     Err(command.exec()).context("cannot start unshare")
 }
 
-/// Runs a test that starts real nodes. A test program that was started outside starts itself again for this test.
+/// A command that starts this program again in a network of its own for one test.
 ///
-/// # Panics
-/// When real nodes cannot run here: such a test never passes unseen. `cargo xtask test` asks before.
-#[expect(clippy::expect_used, clippy::panic, reason = "a test that cannot run fails")]
-pub fn run<F: Future>(test: F) {
-    if is_isolated() {
-        raise_loopback().expect("loopback");
-        fixture::run(test);
-        return;
-    }
-    let thread = std::thread::current();
-    let name = thread.name().expect("a test's thread has its name");
-    let parts = [&CLUSTER[..], &TOOLS].concat();
-    let mut command =
-        outside(&parts).unwrap_or_else(|error| panic!("real nodes cannot run here: {error:#}"));
-    let status = command.args([name, "--exact", "--nocapture"]).status().expect("unshare starts");
-    assert!(
-        status.success(),
-        "{name} failed in a network of its own ({status}); its output is above"
-    );
+/// # Errors
+/// Why real nodes cannot run here.
+pub(crate) fn again_for(test: &str) -> anyhow::Result<Command> {
+    let mut command = outside(&[&CLUSTER[..], &TOOLS].concat())?;
+    command.args([test, "--exact", "--nocapture"]);
+    Ok(command)
 }
 
 /// This program in a network of its own, without arguments.
@@ -83,7 +68,7 @@ fn outside(needed: &[Part]) -> anyhow::Result<Command> {
 }
 
 /// A new network has a loopback device that is down.
-fn raise_loopback() -> anyhow::Result<()> {
+pub(crate) fn raise_loopback() -> anyhow::Result<()> {
     static ONCE: Once = Once::new();
     let mut result = Ok(());
     ONCE.call_once(|| result = ip(&["link", "set", "lo", "up"]));

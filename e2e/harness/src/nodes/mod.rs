@@ -15,6 +15,7 @@ mod services;
 
 pub use image::{BUSYBOX, NodeImage};
 pub use init::{Args as InitArgs, run as init};
-pub use isolation::{enter, inside, is_isolated, run};
+pub(crate) use isolation::{again_for, raise_loopback};
+pub use isolation::{enter, inside, is_isolated};
 pub(crate) use node::{RealNode, Site, name, program};
 pub(crate) use services::Services;

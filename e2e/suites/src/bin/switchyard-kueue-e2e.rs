@@ -1,7 +1,7 @@
 //! `cargo xtask kueue-e2e`, and the system under test that the harness starts.
 
 use clap::Parser as _;
-use switchyard_e2e::kueue_e2e;
+use switchyard_suites::kueue_e2e;
 
 #[derive(clap::Parser)]
 #[command(

@@ -21,7 +21,7 @@ async fn main() -> ExitCode {
     switchyard_e2e::fixture::init_logs_of(
         "warn,kube_client::client::builder=off,kube_runtime=error",
     );
-    match switchyard_e2e::life::run(&args).await {
+    match switchyard_suites::life::run(&args).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");

@@ -1,7 +1,7 @@
 //! `cargo xtask operators`.
 
 use clap::Parser as _;
-use switchyard_e2e::operators;
+use switchyard_suites::operators;
 
 #[derive(clap::Parser)]
 #[command(about = "Kinds of jobs with their real operators, on one cluster and from a hub")]

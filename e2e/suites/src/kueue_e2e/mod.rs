@@ -39,7 +39,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let harness = harness(args.harness.as_deref())?;
     let programs = Programs::build(&harness, &suites)?;
-    let out = args.out.clone().unwrap_or_else(|| crate::paths::logs().join("kueue-e2e"));
+    let out = args.out.clone().unwrap_or_else(|| switchyard_e2e::paths::logs().join("kueue-e2e"));
     let mut report = Report::new(&stock);
     for suite in suites {
         let out = out.join(suite);

@@ -7,8 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 use sha2::{Digest, Sha256};
-
-use crate::{Part, Parts, paths};
+use switchyard_e2e::{Part, Parts, paths};
 
 /// The parts of a cluster.
 const CONTROL_PLANE: [Part; 5] =

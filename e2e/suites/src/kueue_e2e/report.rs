@@ -3,9 +3,9 @@
 use std::fmt;
 
 use serde_json::{Value, json};
+use switchyard_e2e::table::Table;
 
 use super::outcome::{Outcome, State, Stock, Test};
-use crate::table::Table;
 
 /// The most of a reason that is printed, in characters; all of it is in the JSON.
 const REASON: usize = 240;

@@ -8,8 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
-
-use crate::paths;
+use switchyard_e2e::paths;
 
 /// The namespace that the manifests in `deploy/rbac` are written for.
 const OURS: &str = "switchyard-system";

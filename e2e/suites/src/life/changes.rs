@@ -9,10 +9,10 @@ use kube::api::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
 use serde_json::Value;
+use switchyard_e2e::Cluster;
+use switchyard_e2e::fleet::Fleet;
 
 use super::log::Log;
-use crate::Cluster;
-use crate::fleet::Fleet;
 
 const KINDS: [(&str, &str); 3] =
     [("kueue.x-k8s.io/v1beta2", "Workload"), ("batch/v1", "Job"), ("v1", "Pod")];

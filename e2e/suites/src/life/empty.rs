@@ -9,14 +9,14 @@ use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::Value;
 use switchyard_api::names;
+use switchyard_e2e::Cluster;
+use switchyard_e2e::fleet::{Fleet, HUB};
+use switchyard_e2e::job::RUN_FOR;
+use switchyard_e2e::wait::eventually;
 
 use super::SOON;
 use super::log::Log;
 use super::perform::gone;
-use crate::Cluster;
-use crate::fleet::{Fleet, HUB};
-use crate::job::RUN_FOR;
-use crate::wait::eventually;
 
 /// How long jobs may take that still wait, once nothing holds them.
 const ENDS: Duration = Duration::from_secs(180);

@@ -21,10 +21,10 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use switchyard_e2e::fleet::Fleet;
 use switchyard_flags::life::Args;
 use tokio::time::{Instant, sleep_until};
 
-use crate::fleet::Fleet;
 use action::Action;
 use log::Log;
 use perform::{Outcome, perform};

@@ -10,13 +10,13 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use switchyard_api::v1beta2::{ClusterQueue, LocalQueue, Workload};
 use switchyard_api::{conditions, names};
+use switchyard_e2e::Cluster;
+use switchyard_e2e::fleet::{Fleet, HUB};
 
 use super::action::{Action, Deletion, PodEnd, Policy, Scheduling};
 use super::plan::WORKERS;
 use super::subject::{Kind, Subject};
 use super::{NAMESPACE, world};
-use crate::Cluster;
-use crate::fleet::{Fleet, HUB};
 
 /// How long an action may take.
 const WITHIN: Duration = Duration::from_secs(30);

@@ -22,7 +22,7 @@ pub(crate) const LARGEST: u32 = 4000;
 
 /// The quota of a ClusterQueue, in CPUs.
 pub(crate) fn quota(cluster: &str, queue: &str) -> u32 {
-    match (cluster == crate::fleet::HUB, queue) {
+    match (cluster == switchyard_e2e::fleet::HUB, queue) {
         (true, "a") => 10,
         (true, "b") => 6,
         (true, _) | (false, "a") => 6,
@@ -179,7 +179,7 @@ impl Plan {
 
     /// Actions of administrators on queues and clusters.
     fn administer(&mut self) -> Action {
-        let cluster = self.random.of(&[crate::fleet::HUB, WORKERS[0], WORKERS[1]]);
+        let cluster = self.random.of(&[switchyard_e2e::fleet::HUB, WORKERS[0], WORKERS[1]]);
         let queue = self.random.of(&CLUSTER_QUEUES);
         match self.random.between(0, 99) {
             0..25 => {
@@ -214,7 +214,7 @@ impl Plan {
     }
 
     fn restart(&mut self) -> Action {
-        let program = self.random.of(&[crate::fleet::HUB, WORKERS[0], WORKERS[1]]);
+        let program = self.random.of(&[switchyard_e2e::fleet::HUB, WORKERS[0], WORKERS[1]]);
         Action::Restart { program, away: self.random.millis(100, 6000) }
     }
 }
@@ -238,7 +238,7 @@ impl Iterator for Plan {
 /// The actions that restore queues and clusters at the end of a run.
 pub(crate) fn restore() -> Vec<Action> {
     let mut actions = vec![Action::LeadQueue { to: "a" }];
-    for cluster in [crate::fleet::HUB, WORKERS[0], WORKERS[1]] {
+    for cluster in [switchyard_e2e::fleet::HUB, WORKERS[0], WORKERS[1]] {
         for queue in CLUSTER_QUEUES {
             actions.push(Action::SetQuota { cluster, queue, cpu: quota(cluster, queue) });
             actions.push(Action::StopQueue { cluster, queue, policy: Policy::None });

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use switchyard_api::names;
+use switchyard_e2e::JobBuilder;
+use switchyard_e2e::job::{EXIT_CODE, RUN_FOR, STOP_AFTER};
 
 use super::NAMESPACE;
-use crate::JobBuilder;
-use crate::job::{EXIT_CODE, RUN_FOR, STOP_AFTER};
 
 /// How a job is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use kube::Client;
 use switchyard_audit::Finding;
+use switchyard_e2e::auditor::{self, FindingKind, Memory};
+use switchyard_e2e::fleet::Fleet;
 
 use super::empty;
 use super::log::Log;
-use crate::auditor::{self, FindingKind, Memory};
-use crate::fleet::Fleet;
 
 /// How often all clusters are listed.
 const EVERY: Duration = Duration::from_secs(4);

@@ -7,13 +7,13 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::LocalQueue;
+use switchyard_e2e::fleet::{Fleet, HUB};
+use switchyard_e2e::queues::{self, ClusterQueue, Cohort, ResourceFlavor};
+use switchyard_e2e::wait::eventually;
+use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec};
 
 use super::plan::{CLASSES, CLUSTER_QUEUES, QUEUES, WORKERS, quota};
 use super::{NAMESPACE, SOON};
-use crate::fleet::{Fleet, HUB};
-use crate::queues::{self, ClusterQueue, Cohort, ResourceFlavor};
-use crate::wait::eventually;
-use crate::{Cluster, ClusterSpec, NodeSpec};
 
 const CONFIG: &str = "\
 apiVersion: config.kueue.x-k8s.io/v1beta2

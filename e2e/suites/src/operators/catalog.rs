@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use switchyard_e2e::{Part, SourceEdit};
 
 use super::samples::{self, Sample};
-use crate::{Part, SourceEdit};
 
 /// Where one process of an operator listens, and where its certificate is.
 #[derive(Debug)]

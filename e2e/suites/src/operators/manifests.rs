@@ -7,10 +7,10 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 use base64::Engine as _;
 use serde_json::{Value, json};
+use switchyard_e2e::{Part, Parts};
 
 use super::catalog::Operator;
 use super::running::Certificates;
-use crate::{Part, Parts};
 
 /// The key of a ConfigMap with a configuration file.
 const CONFIG_FILE: &str = "controller_manager_config.yaml";

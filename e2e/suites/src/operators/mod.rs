@@ -14,14 +14,14 @@ mod running;
 mod samples;
 
 use anyhow::{Context as _, bail};
+use switchyard_e2e::fleet::{Fleet, HUB};
+use switchyard_e2e::{ClusterSpec, NodeSpec, Parts, queues};
 
 use self::catalog::Operator;
 use self::dashboard::Dashboard;
 use self::manifests::Manifests;
 use self::report::{Outcome, Report, Row};
 use self::running::{Beside, Certificates, Package, Running};
-use crate::fleet::{Fleet, HUB};
-use crate::{ClusterSpec, NodeSpec, Parts, queues};
 
 /// The cluster in single mode.
 const ALONE: &str = "alone";

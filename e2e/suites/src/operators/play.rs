@@ -10,12 +10,12 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Pos
 use serde_json::{Value, json};
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::{ClusterQueue, Workload};
+use switchyard_e2e::fleet::Fleet;
+use switchyard_e2e::wait::{always, eventually};
+use switchyard_e2e::{Cluster, fixture, queues};
 
 use super::samples::Sample;
 use super::{ALONE, WEST};
-use crate::fleet::Fleet;
-use crate::wait::{always, eventually};
-use crate::{Cluster, fixture, queues};
 
 /// Longer than any step takes on a busy machine.
 const SOON: Duration = Duration::from_secs(120);

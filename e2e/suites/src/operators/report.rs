@@ -4,8 +4,8 @@ use std::fmt;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use crate::Part;
-use crate::table::Table;
+use switchyard_e2e::Part;
+use switchyard_e2e::table::Table;
 
 /// The result of one kind in one mode.
 #[derive(Clone, Debug)]

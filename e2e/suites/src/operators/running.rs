@@ -7,16 +7,16 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use kube::api::DeleteParams;
 use serde_json::Value;
+use switchyard_e2e::fleet::account_in;
+use switchyard_e2e::wait::{eventually, never};
+use switchyard_e2e::{
+    Authority, Cluster, PORT_TRIES, Pair, Process, Program, http, lost_port, ports,
+};
 use switchyard_jobs::apply_merge;
 
 use super::catalog::{Operator, Place};
 use super::dashboard::Dashboard;
 use super::manifests::Manifests;
-use crate::certs::{Authority, Pair};
-use crate::fleet::programs::account_in;
-use crate::process::{self, Process, Program};
-use crate::wait::{eventually, never};
-use crate::{Cluster, http, ports};
 
 /// How long it may take to be ready, and to end.
 const TIME: Duration = Duration::from_secs(60);
@@ -87,7 +87,7 @@ impl<'a> Running<'a> {
         package: &Package,
         beside: &Beside,
     ) -> anyhow::Result<Self> {
-        for _ in 0..process::PORT_TRIES {
+        for _ in 0..PORT_TRIES {
             let place = place(cluster, operator, beside)?;
             cluster.apply(package.manifests.objects(place.webhook, &beside.certificates)).await?;
             let process = program(cluster, operator, package, &place).await?.start()?;
@@ -102,7 +102,7 @@ impl<'a> Running<'a> {
                     cluster.apply(webhooks).await?;
                     return Ok(Self { cluster, process, webhooks: named });
                 }
-                Err(_) if process::lost_port(&process) => {
+                Err(_) if lost_port(&process) => {
                     tracing::debug!("a port was taken, again with others")
                 }
                 Err(error) => bail!("{error:#}; its log ends with:\n{}", process.log_tail(20)),

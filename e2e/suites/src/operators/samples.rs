@@ -1,8 +1,7 @@
 //! An object of each kind as its user writes it, and what its status says when it runs and when it has succeeded.
 
 use serde_json::{Value, json};
-
-use crate::job::RUN_FOR;
+use switchyard_e2e::job::RUN_FOR;
 
 /// How long the pods run of what ends: long enough that all are seen at once.
 const WHILE: &str = "6s";

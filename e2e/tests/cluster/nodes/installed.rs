@@ -13,9 +13,9 @@ use switchyard::join_token;
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_e2e::fleet::NAMESPACE;
-use switchyard_e2e::nodes::{self, NodeImage};
+use switchyard_e2e::nodes::NodeImage;
 use switchyard_e2e::wait::eventually;
-use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, job, queues};
+use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, fixture, job, queues};
 
 use super::{Kubectl, SOON};
 use crate::common::helm::{Helm, chart};
@@ -29,7 +29,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 
 #[test]
 fn pods_of_the_chart_stand_drains_and_updates() {
-    nodes::run(async {
+    fixture::run_on_real_nodes(async {
         let hub = ClusterSpec::new("hub").real_node([NodeImage::program("switchyard-hub", TAG)]);
         let agent = [NodeImage::program("switchyard-agent", TAG), NodeImage::Busybox];
         let worker = ClusterSpec::new("east").real_node(agent);

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use serde_json::json;
-use switchyard_e2e::nodes::{self, BUSYBOX, NodeImage};
+use switchyard_e2e::nodes::{BUSYBOX, NodeImage};
 use switchyard_e2e::wait::eventually;
-use switchyard_e2e::{ClusterSpec, Environment};
+use switchyard_e2e::{ClusterSpec, Environment, fixture};
 
 use super::running_pod;
 
@@ -22,7 +22,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 #[test]
 fn nothing_is_left_of_a_run_that_is_killed() {
-    nodes::run(async {
+    fixture::run_on_real_nodes(async {
         if std::env::var_os(OWNER).is_some() {
             return own().await;
         }
