@@ -3,9 +3,8 @@
 use switchyard_proto::v1::{HubMessage, hub_message};
 
 use crate::cluster::yes;
-use crate::event::Event;
 use crate::plan::FaultKind;
-use crate::world::World;
+use crate::state::{Event, World};
 
 impl World {
     pub(crate) fn fault(&mut self, index: usize) {
@@ -182,7 +181,7 @@ impl World {
         let Some((id, hub)) = open.map(|(id, link)| (*id, link.hub)) else { return };
         self.reached("fault: replay");
         let same =
-            |link: &crate::network::Link| link.hub_boot == self.hubs[hub].boot && self.hubs[hub].up;
+            |link: &crate::state::Link| link.hub_boot == self.hubs[hub].boot && self.hubs[hub].up;
         let heard =
             self.network.links.get(&id).is_some_and(same) && self.hubs[hub].frozen.is_none();
         let up: Vec<_> = self.network.old_up.get(&cluster).into_iter().flatten().cloned().collect();

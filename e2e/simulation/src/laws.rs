@@ -1,12 +1,12 @@
 //! The laws: properties that hold after every step, and once all faults have ended.
 
-use std::fmt;
-
 use switchyard_dispatcher::{LossPolicy, RetriedAttempt, Uid, WorkloadFacts};
 use switchyard_ledger::{Object, ObjectKind};
 
-use crate::plan::Ms;
-use crate::world::World;
+use crate::names::{name, number};
+use crate::state::{World, short};
+use crate::time::Ms;
+use crate::violation::Law;
 
 /// The longest time from submission to end without faults, beside the job's run time. Longer than
 /// the wait for a silent cluster, and shorter than its detection.
@@ -14,53 +14,6 @@ const USUAL: Ms = 12_000;
 
 /// Within this time after the last fault, clusters know the users' changes.
 const CHANGES_KNOWN_WITHIN: Ms = 60_000;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Law {
-    /// At most one attempt of a workload runs at any time.
-    OneRuns,
-    /// Every workload finishes, is deleted by its owner, or continues.
-    Liveness,
-    /// An ended job never runs again, and its end reaches the hub once.
-    EndedOnce,
-    /// The hub's charge covers all running pods.
-    Quota,
-    /// No orphans remain after the faults.
-    NoOrphans,
-    /// Only objects with the hub's marks change.
-    Foreign,
-    /// A fault of one cluster delays no other cluster's jobs.
-    Isolation,
-    /// A deposed leader starts and stops nothing.
-    Deposed,
-    /// The hub's Workload names a cluster and attempt before they run.
-    WrittenFirst,
-    /// A fenced job resumes in place. Only a job that was evicted on a cluster moves as evicted.
-    InPlace,
-    /// If many clusters are lost at once, none is given up before operators act or all are back.
-    Careful,
-    /// A forgotten copy is removed only after its job was applied again.
-    Forgotten,
-    /// A running job has the priority that its owner last set.
-    InStep,
-    /// At most one cluster may preempt for a workload within one preemption timeout.
-    OnePreempts,
-    /// A program under test panicked.
-    Panic,
-}
-
-#[derive(Debug, Clone)]
-pub struct Violation {
-    pub law: Law,
-    pub what: String,
-    pub at: Ms,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at {}.{:03} s: {}", self.law, self.at / 1000, self.at % 1000, self.what)
-    }
-}
 
 impl World {
     /// Called after each step that started, stopped or charged something.
@@ -313,8 +266,33 @@ impl World {
         }
     }
 
-    /// The first unsettled state at the end; `None` if everything settled.
-    pub(crate) fn unsettled(&self) -> Option<String> {
+    /// All unsettled states, with the laws that forbid them at the end. Causes come before their
+    /// consequences.
+    pub(crate) fn unsettled(&self) -> impl Iterator<Item = (Law, String)> {
+        let live = |what| (Law::Liveness, what);
+        let unfinished = self.unfinished().map(live);
+        let left_behind = self.left_behind().map(|what| (Law::NoOrphans, what));
+        unfinished.into_iter().chain(left_behind).chain(self.unreleased().map(live))
+    }
+
+    /// An object of the hub on a worker whose workload has ended or is gone on the hub. Copies that
+    /// a hub with a lost store has forgotten, and shows, may remain.
+    fn left_behind(&self) -> Option<String> {
+        for (cluster, it) in self.clusters.iter().enumerate() {
+            let left = |((_, index), stored): &(&(ObjectKind, usize), &crate::state::Stored)| {
+                let object = self.api.objects.get(&self.uid(*index));
+                let over = object.is_none_or(|it| it.deleted || it.facts.state.finished);
+                over && !stored.foreign && !self.is_shown_as_forgotten(cluster, *index)
+            };
+            if let Some((_, stored)) = it.objects.iter().find(left) {
+                return Some(format!("left behind on {cluster}: {}", short(&stored.object)));
+            }
+        }
+        None
+    }
+
+    /// A workload that has not ended, or whose end the hub does not know.
+    fn unfinished(&self) -> Option<String> {
         for (uid, object) in &self.api.objects {
             if !object.deleted && !object.facts.state.finished {
                 return Some(format!("{uid} has not ended: {:?}", object.facts));
@@ -327,14 +305,11 @@ impl World {
                 ));
             }
         }
-        for (cluster, it) in self.clusters.iter().enumerate() {
-            let left = |((_, index), stored): &(&(ObjectKind, usize), &crate::cluster::Stored)| {
-                !stored.foreign && !self.is_shown_as_forgotten(cluster, *index)
-            };
-            if let Some((_, stored)) = it.objects.iter().find(left) {
-                return Some(format!("left behind on {cluster}: {}", short(&stored.object)));
-            }
-        }
+        None
+    }
+
+    /// A charge or a cluster's workload that the leading hub still has in memory.
+    fn unreleased(&self) -> Option<String> {
         let term = self.hubs.iter().find_map(|hub| hub.term.as_ref())?;
         if let Some((uid, _)) = term.memory.first_key_value() {
             return Some(format!("{uid} is still charged in memory"));
@@ -348,18 +323,6 @@ impl World {
     }
 }
 
-/// A workload's first uid on the hub. Also determines its name.
-pub(crate) fn uid(index: usize) -> Uid {
-    uid_in(index, 0)
-}
-
-/// A workload's uid on a hub after `losses` losses of its store.
-pub(crate) fn uid_in(index: usize, losses: u32) -> Uid {
-    let letter =
-        char::from_u32('w' as u32 + losses).filter(char::is_ascii_lowercase).unwrap_or('z');
-    format!("{letter}{index}").into()
-}
-
 /// The charge of a workload.
 fn amount(facts: &WorkloadFacts) -> u64 {
     let of = |pod_set: &switchyard_scheduler::PodSet| {
@@ -367,45 +330,4 @@ fn amount(facts: &WorkloadFacts) -> u64 {
         u64::try_from(each.saturating_mul(i64::from(pod_set.count))).unwrap_or(0)
     };
     facts.pod_sets.iter().map(of).sum()
-}
-
-pub(crate) fn name(cluster: usize) -> String {
-    format!("c{cluster}")
-}
-
-/// The number at the end of a uid or name.
-pub(crate) fn number(text: &str) -> usize {
-    let digits = text.trim_start_matches(|c: char| !c.is_ascii_digit());
-    digits.parse().unwrap_or(usize::MAX)
-}
-
-/// For the trace.
-pub(crate) fn short(object: &Object) -> String {
-    let meta = object.meta();
-    let facts = match object {
-        Object::Workload(it) => {
-            let is = |condition: &Option<switchyard_ledger::Condition>| {
-                condition.as_ref().is_some_and(|condition| condition.is_true)
-            };
-            format!(
-                "active={} admitted={} evicted={}",
-                it.active,
-                is(&it.admitted),
-                is(&it.evicted)
-            )
-        }
-        Object::Job(it) => {
-            format!("suspended={} active={} ended={}", it.suspended, it.active, it.end.is_some())
-        }
-    };
-    let kind = match object.kind() {
-        ObjectKind::Workload => "Workload",
-        ObjectKind::Job => "Job",
-    };
-    let held = if meta.finalizer_index.is_some() { " held" } else { "" };
-    let deleting = if meta.deleting { " deleting" } else { "" };
-    format!(
-        "{kind} {} of {} attempt {}{held}{deleting}: {facts}",
-        meta.target.uid, meta.workload_uid, meta.attempt
-    )
 }

@@ -13,25 +13,28 @@
 
 mod cluster;
 mod dice;
-mod event;
 mod faults;
 mod hub;
 mod laws;
 mod loss;
+mod names;
 mod network;
 pub mod plan;
 mod reached;
 mod search;
 pub mod shrink;
+mod state;
+mod time;
+mod violation;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub use laws::{Law, Violation};
 pub use plan::Plan;
 pub use reached::{EXCUSES, FAULTS, Reached};
 pub use search::{Found, explain, search, search_for, search_until};
 pub use switchyard_flags::simulate::Mutation;
+pub use violation::{Law, Violation};
 pub use world::{Report, run};
 
 /// As [`run`], with a panic of the tested code as a violation.

@@ -2,17 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::event::Event;
-use crate::laws::{Law, name};
-use crate::plan::Ms;
-use crate::world::World;
 use switchyard_dispatcher::{ClusterConfig, LossPolicy};
 use switchyard_flags::simulate::Mutation;
 
-/// The duration of agents' leases.
-pub(crate) const LEASE: Ms = 30_000;
-/// How long the hub waits for a cluster without an agent before it gives the cluster up.
-pub(crate) const WORKER_LOST: Ms = 45_000;
+use crate::names::name;
+use crate::state::{Event, World};
+use crate::time::{LEASE, Ms, WORKER_LOST};
+use crate::violation::Law;
+
 /// How long an agent that was away, or could not act, may take to catch up.
 const CATCH_UP: Ms = 60_000;
 /// Clusters lost within this time count as lost at once. Smaller than the hub's own window, because
@@ -129,7 +126,7 @@ impl World {
     /// Whether the cluster itself is healthy: a leading hub hears it, and it can act.
     fn is_well(&self, cluster: usize) -> bool {
         let it = &self.clusters[cluster];
-        let leads = |hub: &crate::hub::Hub| {
+        let leads = |hub: &crate::state::Hub| {
             let heard = hub
                 .term
                 .as_ref()

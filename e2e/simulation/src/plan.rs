@@ -6,10 +6,9 @@ mod stories;
 use switchyard_dispatcher::{DispatchMode, LossPolicy};
 
 use crate::dice::Dice;
-use crate::laws::Law;
+use crate::violation::Law;
 
-/// Milliseconds since the start of the run.
-pub type Ms = u64;
+pub use crate::time::Ms;
 
 #[derive(Debug, Clone)]
 pub struct Plan {

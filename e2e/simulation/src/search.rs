@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use switchyard_flags::simulate::Mutation;
 
-use crate::laws::{Law, Violation};
 use crate::plan::Plan;
 use crate::reached::Reached;
+use crate::violation::{Law, Violation};
 
 #[derive(Debug, Default)]
 pub struct Found {

@@ -1,8 +1,9 @@
 //! Shrinks a failing run: removes faults, workloads and noise while the same law breaks.
 
-use crate::laws::Law;
-use crate::plan::Plan;
 use switchyard_flags::simulate::Mutation;
+
+use crate::plan::Plan;
+use crate::violation::Law;
 
 /// Seeds for each smaller plan.
 const SEEDS: u64 = 6;

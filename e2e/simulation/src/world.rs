@@ -2,49 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cluster::Cluster;
-use crate::dice::Dice;
-use crate::event::{Event, Process};
-use crate::hub::{Api, Hub, LostStore};
-use crate::laws::{Law, Violation};
-use crate::network::Network;
-use crate::plan::{Ms, Plan};
-use crate::reached::Reached;
 use switchyard_flags::simulate::Mutation;
+
+use crate::dice::Dice;
+use crate::plan::Plan;
+use crate::reached::Reached;
+use crate::state::{Api, Cluster, Event, Hub, LostStore, Network, Process, World};
+use crate::time::Ms;
+use crate::violation::{Law, Violation};
 
 /// The longest virtual time after the last fault. A run that is unsettled by then never settles.
 const SETTLE_LIMIT: Ms = 30 * 60_000;
 /// The most steps of a run.
 const MAX_STEPS: u64 = 400_000;
-
-pub(crate) struct World {
-    pub(crate) plan: Plan,
-    pub(crate) mutation: Option<Mutation>,
-    pub(crate) now: Ms,
-    order: u64,
-    queue: BTreeMap<(Ms, u64), Event>,
-    dice: Vec<Dice>,
-    pub(crate) api: Api,
-    pub(crate) hubs: Vec<Hub>,
-    pub(crate) clusters: Vec<Cluster>,
-    pub(crate) network: Network,
-    pub(crate) violation: Option<Violation>,
-    /// A state changed that the laws cover.
-    pub(crate) moved: bool,
-    pub(crate) faults_open: usize,
-    /// The end of the last fault.
-    pub(crate) quiet_since: Ms,
-    /// When operators last released the circuit breaker.
-    pub(crate) released: Option<Ms>,
-    /// The state at the last loss of the hub's store.
-    pub(crate) lost_store: LostStore,
-    settled: bool,
-    pub(crate) steps: u64,
-    pub(crate) reached: Reached,
-    /// Needed excuses by workload, attempt and cluster. Each counts once.
-    needed: BTreeSet<(&'static str, usize, usize, u64)>,
-    trace: Option<Vec<String>>,
-}
 
 /// The outcome of a run.
 #[derive(Debug)]
@@ -131,68 +101,14 @@ impl World {
                     format!("c{cluster}: in the end, {:?}", self.clusters[cluster].agent.ledger());
                 self.note(|| knows);
             }
-            let what = self.unsettled().unwrap_or_else(|| "nothing is left to happen".to_owned());
-            self.report_violation(Law::Liveness, what);
+            let mut found: Vec<(Law, String)> = self.unsettled().collect();
+            if found.is_empty() {
+                found.push((Law::Liveness, "nothing is left to happen".to_owned()));
+            }
+            for (law, what) in found {
+                self.report_violation(law, what);
+            }
         }
-    }
-
-    // === shared by all modules
-
-    /// Schedules an event.
-    pub(crate) fn at(&mut self, at: Ms, event: Event) {
-        self.order += 1;
-        self.queue.insert((at.max(self.now), self.order), event);
-    }
-
-    /// Schedules an event after a delay.
-    pub(crate) fn after(&mut self, delay: Ms, event: Event) {
-        self.at(self.now + delay, event);
-    }
-
-    /// A random stream: 0 is the hub's, the clusters' follow.
-    pub(crate) fn dice(&mut self, stream: usize) -> &mut Dice {
-        &mut self.dice[stream]
-    }
-
-    /// A line of the trace, made only if the run is traced.
-    pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {
-        if let Some(trace) = &mut self.trace {
-            let seconds = self.now / 1000;
-            trace.push(format!("{seconds:>5}.{:03} {}", self.now % 1000, line()));
-        }
-    }
-
-    /// Reports a violation. The first one ends the run.
-    pub(crate) fn report_violation(&mut self, law: Law, what: String) {
-        if self.plan.only.is_some_and(|only| only != law) {
-            return;
-        }
-        self.note(|| format!("BROKEN {law:?}: {what}"));
-        if self.violation.is_none() {
-            self.violation = Some(Violation { law, what, at: self.now });
-        }
-    }
-
-    pub(crate) fn reached(&mut self, what: &'static str) {
-        self.reached.count(what);
-    }
-
-    /// Records that a law needed this excuse for an attempt of a workload on a cluster.
-    pub(crate) fn count_excuse(
-        &mut self,
-        excuse: &'static str,
-        cluster: usize,
-        workload: usize,
-        attempt: u64,
-    ) {
-        if self.needed.insert((excuse, cluster, workload, attempt)) {
-            self.reached.count(excuse);
-        }
-    }
-
-    /// Whether the code is mutated in this way.
-    pub(crate) fn mutated(&self, mutation: Mutation) -> bool {
-        self.mutation == Some(mutation)
     }
 
     fn take(&mut self, event: Event) {
@@ -276,12 +192,10 @@ impl World {
         if self.faults_open > 0 {
             return self.after(1_000, Event::Probe);
         }
-        match self.unsettled() {
-            None => {
-                self.settled = true;
-                self.check_isolation();
-            }
-            Some(_) => self.after(1_000, Event::Probe),
+        if self.unsettled().next().is_some() {
+            return self.after(1_000, Event::Probe);
         }
+        self.settled = true;
+        self.check_isolation();
     }
 }

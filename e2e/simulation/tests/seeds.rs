@@ -1,7 +1,8 @@
 //! No law breaks under any fault, and each law can break: it finds every mutation of the code.
 
 use rstest::rstest;
-use switchyard_simulation::{EXCUSES, FAULTS, Law, Mutation, explain, search, search_for};
+use switchyard_simulation::plan::{Fault, FaultKind};
+use switchyard_simulation::{EXCUSES, FAULTS, Law, Mutation, Plan, explain, search, search_for};
 
 /// For every test run. `cargo xtask simulate --seeds N` plays more.
 const SEEDS: u64 = 1_000;
@@ -33,16 +34,25 @@ fn thousand_seeds_break_no_law() {
 
 #[test]
 fn same_seed_gives_the_same_trace() {
-    let plan = switchyard_simulation::Plan::of(7);
+    let plan = Plan::of(7);
     let first = switchyard_simulation::guarded(&plan, None, true).trace;
     assert!(!first.is_empty());
     assert_eq!(first, switchyard_simulation::guarded(&plan, None, true).trace);
 }
 
+#[test]
+fn panic_of_a_run_breaks_its_law() {
+    let nowhere = FaultKind::AgentCrash { cluster: usize::MAX, fin: true };
+    let fault = Fault { at: 1, until: 2, kind: nowhere };
+    let plan = Plan { faults: vec![fault], ..Plan::of(7) };
+    let violation = switchyard_simulation::guarded(&plan, None, false).violation;
+    assert_eq!(violation.map(|it| it.law), Some(Law::Panic));
+}
+
 #[rstest]
 #[case::run_before_written(Mutation::RunBeforeWritten, Law::WrittenFirst)]
 #[case::ack_before_written(Mutation::AckBeforeWritten, Law::EndedOnce)]
-#[case::forget_tombstones(Mutation::ForgetTombstones, Law::Liveness)]
+#[case::forget_tombstones(Mutation::ForgetTombstones, Law::NoOrphans)]
 #[case::ignore_epoch(Mutation::IgnoreEpoch, Law::Deposed)]
 #[case::no_inventory(Mutation::NoInventory, Law::Quota)]
 #[case::release_at_eviction(Mutation::ReleaseAtEviction, Law::Quota)]

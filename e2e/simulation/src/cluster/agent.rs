@@ -1,77 +1,20 @@
 //! The agent's process: the production ledger and session protocol, inside a modelled shell.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use switchyard_flags::simulate::Mutation;
 use switchyard_ledger::{
-    Action, AllowedNamespaces, Ledger, ObjectKind, Outcome, Outgoing, Rules, SessionError,
-    SessionProtocol, Time, WatchEvent,
+    Action, ObjectKind, Outcome, Outgoing, SessionError, SessionProtocol, Time, WatchEvent,
 };
 use switchyard_proto::v1::{self, AgentMessage, HubMessage, agent_message, hub_message};
 
-use super::NAMESPACE;
 use super::brief::{brief_down, brief_up};
-use crate::event::Event;
-use crate::laws::Law;
-use crate::network::{LinkId, Packet};
-use crate::plan::Ms;
-use crate::world::World;
-use switchyard_flags::simulate::Mutation;
+use crate::names::NAMESPACE;
+use crate::state::{Agent, Event, LinkId, Packet, World};
+use crate::violation::Law;
 
-pub(crate) const HUB_ID: &str = "hub";
 /// The agent's clock at its first start.
 const BOOT: Duration = Duration::from_secs(100_000);
-
-pub(crate) struct Agent {
-    pub(crate) up: bool,
-    pub(crate) boot: u32,
-    /// Events that wait while the process is frozen.
-    pub(crate) frozen: Option<Vec<Event>>,
-    started: Ms,
-    ledger: Ledger,
-    protocol: SessionProtocol,
-    link: Option<LinkId>,
-    /// Requests without an answer.
-    pub(crate) asked: BTreeMap<u64, Action>,
-    /// Kinds with a running watch, and the time of the watch's last event.
-    pub(crate) listed: BTreeSet<ObjectKind>,
-    pub(crate) watched: BTreeMap<ObjectKind, Ms>,
-    tick: Option<Ms>,
-    /// The highest epoch since the process started.
-    epoch: u64,
-    failures: u32,
-}
-
-impl Agent {
-    /// For the trace.
-    pub(crate) fn ledger(&self) -> &Ledger {
-        &self.ledger
-    }
-}
-
-impl Default for Agent {
-    fn default() -> Self {
-        Self {
-            up: false,
-            boot: 0,
-            frozen: None,
-            started: 0,
-            ledger: Ledger::new(rules()),
-            protocol: SessionProtocol::default(),
-            link: None,
-            asked: BTreeMap::new(),
-            listed: BTreeSet::new(),
-            watched: BTreeMap::new(),
-            tick: None,
-            epoch: 0,
-            failures: 0,
-        }
-    }
-}
-
-fn rules() -> Rules {
-    Rules { hub_id: HUB_ID.to_owned(), namespaces: AllowedNamespaces::All }
-}
 
 impl World {
     /// Starts the agent's process.

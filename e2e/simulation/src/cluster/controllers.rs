@@ -1,12 +1,11 @@
 //! The worker's own controllers: quota, start and stop of jobs, pods, garbage collection.
 
+use switchyard_flags::simulate::Mutation;
 use switchyard_ledger::{Gate, JobEnd, Object, ObjectKind};
 
-use super::{Pods, no, yes};
-use crate::event::Event;
-use crate::plan::Ms;
-use crate::world::World;
-use switchyard_flags::simulate::Mutation;
+use super::{no, yes};
+use crate::state::{Event, Pods, World};
+use crate::time::Ms;
 
 /// How long Switchyard's worker controller waits for the hub to collect a copy before it releases
 /// the copy's quota.
@@ -108,7 +107,7 @@ impl World {
     /// gate is closed, sets the condition. A workload without a gate preempts nothing.
     fn preempt(&mut self, cluster: usize, index: usize) {
         let (used, capacity) = (self.used(cluster), self.clusters[cluster].capacity);
-        let now = (crate::hub::START + i64::try_from(self.now).unwrap_or(0)).div_euclid(1000);
+        let now = (crate::time::START + i64::try_from(self.now).unwrap_or(0)).div_euclid(1000);
         let victims: Vec<usize> = (index + 1..self.plan.workloads.len())
             .filter(|other| {
                 self.clusters[cluster].workload(*other).is_some_and(|it| {

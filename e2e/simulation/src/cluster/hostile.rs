@@ -4,12 +4,10 @@ use switchyard_ledger::{Object, ObjectKind};
 use switchyard_proto::v1::{AgentMessage, agent_message};
 
 use super::meta_mut;
-use crate::event::Event;
-use crate::plan::Ms;
-use crate::world::World;
+use crate::names::FORGED;
+use crate::state::{Event, World};
+use crate::time::Ms;
 
-/// Workloads from this number on belong to forged objects.
-pub(crate) const FORGED: usize = 1_000;
 /// Forged objects per attack.
 const FORGERIES: usize = 3;
 

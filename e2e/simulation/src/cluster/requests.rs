@@ -1,15 +1,15 @@
 //! The agent's requests to the worker's API server.
 
+use switchyard_flags::simulate::Mutation;
 use switchyard_ledger::{
     Action, Gate, Object, ObjectKind, Outcome, Rejection, RemoteWorkload, Target, Verb,
 };
 
-use super::{Stored, meta_mut};
-use crate::event::Event;
-use crate::hub::LATE;
-use crate::laws::{Law, number};
-use crate::world::World;
-use switchyard_flags::simulate::Mutation;
+use super::meta_mut;
+use crate::names::number;
+use crate::state::{Event, Stored, World};
+use crate::time::LATE;
+use crate::violation::Law;
 
 impl World {
     pub(crate) fn request(&mut self, cluster: usize, action: Action) {

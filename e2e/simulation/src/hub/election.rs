@@ -2,10 +2,8 @@
 
 use switchyard_platform::lease::step::{Action, Observed, Timing};
 
-use super::LATE;
-use crate::event::Event;
-use crate::plan::Ms;
-use crate::world::World;
+use crate::state::{Event, World};
+use crate::time::{LATE, Ms};
 
 impl World {
     /// The chart's times, or the program's defaults.

@@ -1,33 +1,19 @@
 //! Loss of the hub's store: its replicas restart with an empty store, and owners apply their jobs
 //! again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use switchyard_dispatcher::{StoreLoss, Uid, UnixMillis};
+use switchyard_flags::simulate::Mutation;
 use switchyard_ledger::{Meta, ObjectKind};
 
-use super::{Object, START};
-use crate::cluster::FORGED;
-use crate::event::Event;
-use crate::laws::{Law, name, number, uid_in};
-use crate::plan::Ms;
-use crate::world::World;
-use switchyard_flags::simulate::Mutation;
+use crate::names::{FORGED, name, number, uid_in};
+use crate::state::{Event, Object, World};
+use crate::time::{Ms, START};
+use crate::violation::Law;
 
 /// By then, owners have applied their jobs again.
 const APPLIED: Ms = 40_000;
-
-/// The state at the last loss of the hub's store.
-#[derive(Debug, Default)]
-pub(crate) struct LostStore {
-    /// Losses so far.
-    times: u32,
-    /// UnixMillis of the last loss.
-    at: Option<Ms>,
-    /// The lost workloads, for owners who apply them again and for the laws.
-    past: BTreeMap<usize, Object>,
-    backup: Option<BTreeMap<Uid, Object>>,
-}
 
 impl World {
     /// A workload's present uid on the hub.
@@ -233,7 +219,7 @@ impl World {
         }
         let attempt = job.map_or(0, |stored| stored.object.meta().attempt);
         // A later attempt of the workload makes the earlier ones useless.
-        let is_later = |at: &crate::cluster::Cluster| {
+        let is_later = |at: &crate::state::Cluster| {
             let job = at.objects.get(&(ObjectKind::Job, index)).filter(|stored| !stored.foreign);
             job.is_some_and(|it| {
                 it.object.meta().workload_uid == **uid && it.object.meta().attempt > attempt

@@ -3,54 +3,22 @@
 
 use jiff::Timestamp;
 use switchyard_dispatcher::{DispatchEvent, Uids, capacity};
+use switchyard_flags::simulate::Mutation;
 use switchyard_hub::cluster_channel::Outgoing;
 use switchyard_hub::cluster_channel::inbound::Accepted;
 use switchyard_hub::server::LiveSession;
 use switchyard_proto::v1::{
-    AgentMessage, Capacity, Goodbye, Hello, Lease, Observation, Ping, Pong, Resend, Welcome,
-    agent_message, hub_message,
+    AgentMessage, Goodbye, Hello, Lease, Ping, Pong, Resend, Welcome, agent_message, hub_message,
 };
 
-use crate::event::Event;
-use crate::laws::name;
-use crate::network::{LinkId, Packet, Session};
-use crate::world::World;
-use switchyard_flags::simulate::Mutation;
+use crate::names::name;
+use crate::state::{Event, LinkId, News, Packet, Session, World};
 
 const PING_INTERVAL: i64 = 10_000;
 const PING_TIMEOUT: i64 = 5_000;
-const LEASE: i64 = crate::loss::LEASE as i64;
+const LEASE: i64 = crate::time::LEASE as i64;
 /// The delay of a session's report.
 const NEWS: u64 = 40;
-
-/// Reports of sessions to the dispatcher's task.
-#[derive(Debug)]
-pub(crate) enum News {
-    Up {
-        cluster: usize,
-        session: u64,
-    },
-    Down {
-        cluster: usize,
-        session: u64,
-    },
-    Observed {
-        cluster: usize,
-        session: u64,
-        observations: Vec<Observation>,
-        inventory: Option<Uids>,
-    },
-    Capacity {
-        cluster: usize,
-        session: u64,
-        capacity: Capacity,
-    },
-    Able {
-        cluster: usize,
-        session: u64,
-        able: bool,
-    },
-}
 
 impl World {
     /// Receives a packet from an agent.
@@ -75,7 +43,7 @@ impl World {
         let now = self.hub_now(hub);
         let Some(term) = &self.hubs[hub].term else { return self.close_hub_end(id, true) };
         let epoch = term.epoch;
-        if hello.last_hub_id == crate::cluster::HUB_ID && hello.last_epoch > epoch {
+        if hello.last_hub_id == crate::names::HUB_ID && hello.last_epoch > epoch {
             // A term with a higher epoch is about to begin.
             let floor = &mut self.hubs[hub].floor;
             *floor = hello.last_epoch.max(*floor);
@@ -98,7 +66,7 @@ impl World {
         // No two clusters of the simulation are the same one.
         let _cut = self.hubs[hub].registry.enter(&name(cluster), live(session));
         self.statuses_soon(hub);
-        let ours = hello.last_hub_id == crate::cluster::HUB_ID
+        let ours = hello.last_hub_id == crate::names::HUB_ID
             && hello.last_epoch == epoch
             && hello.last_revision > 0;
         let snapshot = self.port(hub, cluster).open(session, ours.then_some(hello.last_revision));
@@ -110,7 +78,7 @@ impl World {
         };
         let welcome = Welcome {
             version: *switchyard_proto::VERSIONS.end(),
-            hub_id: crate::cluster::HUB_ID.to_owned(),
+            hub_id: crate::names::HUB_ID.to_owned(),
             session_id: session,
             lease: Some(lease),
             snapshot,

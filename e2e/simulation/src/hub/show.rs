@@ -3,63 +3,14 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
 use switchyard_dispatcher::{Uid, WorkloadWrite, WriteOutcome, WriteResult};
 
-use crate::event::Event;
-use crate::plan::Ms;
-use crate::world::World;
+use crate::state::{Event, Show, Slot, Status, World};
+use crate::time::Ms;
 
 /// How long an intermediate status waits for the next one.
 const SETTLE: Ms = 800;
 const RETRY: Ms = 1_000;
-
-/// A job's status, as far as the simulation models it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Status {
-    Idle,
-    Active,
-    Ended,
-}
-
-impl Status {
-    /// As an agent sends it.
-    pub(crate) fn to_json(self) -> Vec<u8> {
-        let word = match self {
-            Self::Idle => "idle",
-            Self::Active => "active",
-            Self::Ended => "ended",
-        };
-        json!({ "is": word }).to_string().into_bytes()
-    }
-
-    /// As the hub stores it.
-    pub(super) fn of(json: &Value) -> Option<Self> {
-        match json["is"].as_str()? {
-            "idle" => Some(Self::Idle),
-            "active" => Some(Self::Active),
-            "ended" => Some(Self::Ended),
-            _ => None,
-        }
-    }
-}
-
-/// The status to mirror.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Show {
-    Status(Status),
-    /// Nothing runs any more.
-    Nothing,
-}
-
-/// The pending mirror writes of one job.
-#[derive(Debug, Default)]
-pub(super) struct Slot {
-    show: Option<Show>,
-    finish: Option<Arc<WorkloadWrite>>,
-    busy: bool,
-    finishing: bool,
-}
 
 impl World {
     pub(super) fn show(&mut self, hub: usize, uid: &Uid, show: Show) {

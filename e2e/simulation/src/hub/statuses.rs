@@ -2,13 +2,12 @@
 //! registry and status, with slow and failing writes.
 
 use switchyard_dispatcher::DispatchEvent;
+use switchyard_flags::simulate::Mutation;
 use switchyard_hub::multikueue_cluster::agent_status;
 use switchyard_hub::server::KnownCluster;
 
-use crate::event::Event;
-use crate::laws::name;
-use crate::world::World;
-use switchyard_flags::simulate::Mutation;
+use crate::names::name;
+use crate::state::{Event, World};
 
 /// The longest delay of a status write.
 const WRITTEN_WITHIN: u64 = 400;
@@ -83,7 +82,7 @@ impl World {
         let now = self.now;
         for name in unable {
             if let Some(term) = &mut self.hubs[hub].term {
-                term.unable.entry(crate::laws::number(&name)).or_insert(now);
+                term.unable.entry(crate::names::number(&name)).or_insert(now);
             }
             self.dispatch(hub, DispatchEvent::AgentWasNotReady { name: name.as_str().into() });
         }

@@ -8,22 +8,16 @@ use switchyard_dispatcher::{
     LiveSessions, Name, Observation, ObservationCache, Phase, Reason, State, Uid, WorkloadFacts,
     WorkloadWrite, WriteOutcome, WriteResult, is_terminal,
 };
+use switchyard_flags::simulate::Mutation;
 use switchyard_hub::cluster_channel::{ClusterChannel, Payload};
 use switchyard_hub::dispatcher_task::{assignment, with_preemption_gate};
 
-use super::{Change, Show, Status, Term};
-use crate::event::Event;
-use crate::laws::{name, number};
-use crate::loss::WORKER_LOST;
-use crate::network::{Link, Packet};
-use crate::world::World;
-use switchyard_flags::simulate::Mutation;
+use crate::names::{CHECK, name, number};
+use crate::state::{Change, Event, Link, Packet, Show, Status, Term, World};
+use crate::time::WORKER_LOST;
 
 /// How far clusters' clocks may lag, for objects older than the hub's memory.
 const CLOCKS: i64 = 60_000;
-
-/// The AdmissionCheck that dispatches.
-pub(super) const CHECK: &str = "mk";
 
 impl World {
     fn preemption_timeout(&self) -> Option<i64> {
@@ -389,9 +383,9 @@ impl World {
             .map(|facts| (facts.priority, facts.priority_class.as_deref().unwrap_or_default()));
         let name = format!("job-{ours}");
         let assignment =
-            assignment(uid, crate::cluster::NAMESPACE, &name, attempt, phase, priority, fence);
+            assignment(uid, crate::names::NAMESPACE, &name, attempt, phase, priority, fence);
         let dispatcher = self.hubs[hub].term.as_ref().map(|term| &term.dispatcher);
-        let gate = dispatcher.and_then(|it| it.gate(&ours, &crate::laws::name(cluster).into()));
+        let gate = dispatcher.and_then(|it| it.gate(&ours, &crate::names::name(cluster).into()));
         let assignment = with_preemption_gate(assignment, gate.filter(|_| phase != Phase::Absent));
         let port = self.port(hub, cluster);
         let content = (phase != Phase::Absent).then(|| {

@@ -4,33 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use switchyard_dispatcher::{
-    CheckStatus, DispatchEvent, JobIdentity, LossPolicy, MemoryReservation, Name, Uid,
-    WorkloadFacts, WorkloadState,
+    CheckStatus, DispatchEvent, LossPolicy, MemoryReservation, Name, Uid, WorkloadFacts,
+    WorkloadState,
 };
+use switchyard_flags::simulate::Mutation;
 use switchyard_scheduler::{Amount, PodSet};
 
-use super::Object;
-use super::term::CHECK;
-use crate::event::Event;
-use crate::laws::number;
-use crate::plan::Ms;
-use crate::world::World;
-use switchyard_flags::simulate::Mutation;
+use crate::names::{CHECK, PRIORITY_CLASS, number, subject};
+use crate::state::{Event, Object, World};
+use crate::time::Ms;
 
 /// How long the hub's job controller waits for the mirror to finish the workload.
 const MIRROR_GRACE: Ms = 10_000;
-
-/// The PriorityClass of all workloads.
-pub(crate) const PRIORITY_CLASS: &str = "class";
-
-/// The job of a workload.
-pub(crate) fn subject(index: usize) -> JobIdentity {
-    JobIdentity {
-        kind: "batch/v1, Kind=Job".into(),
-        job: format!("job-{index}").into(),
-        pod_sets: Arc::from(vec![1]),
-    }
-}
 
 impl World {
     pub(crate) fn submit(&mut self, index: usize) {
@@ -44,7 +29,7 @@ impl World {
         }
         let facts = WorkloadFacts {
             uid: uid.clone(),
-            namespace: crate::cluster::NAMESPACE.into(),
+            namespace: crate::names::NAMESPACE.into(),
             name: format!("job-{uid}").into(),
             version: 0,
             queue: "lq".into(),
@@ -127,7 +112,7 @@ impl World {
         };
         self.reached.count("fault: move");
         object.facts.move_request =
-            Some((object.facts.state.attempt, crate::laws::name(cluster).into()));
+            Some((object.facts.state.attempt, crate::names::name(cluster).into()));
         self.api_changed(uid);
     }
 

@@ -4,45 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::term::CHECK;
-use crate::event::Event;
-use crate::laws::number;
-use crate::plan::Ms;
-use crate::world::World;
 use switchyard_dispatcher::write_guard::{WriteDecision, check};
 use switchyard_dispatcher::{
     CheckStatus, Uid, WorkloadFacts, WorkloadWrite, WriteOutcome, WriteResult, WriteRetries,
 };
 use switchyard_flags::simulate::Mutation;
 
-/// How late a request may be performed after its sender's timeout, on the hub or on a worker.
-pub(crate) const LATE: Ms = 30_000;
-
-/// A write on its way.
-#[derive(Debug, Clone)]
-pub(crate) struct WriteJob {
-    pub(crate) hub: usize,
-    boot: u32,
-    epoch: u64,
-    uid: Uid,
-    write: Arc<WorkloadWrite>,
-    base: WorkloadFacts,
-    /// The reservation was in memory at the request.
-    memory: bool,
-    tries: WriteRetries,
-    /// When the dispatcher requested it.
-    asked: Ms,
-}
-
-/// The reply to a write.
-#[derive(Debug, Clone)]
-pub(crate) enum WriteReply {
-    Done(Box<WorkloadFacts>),
-    Conflict,
-    Gone,
-    /// No answer: the write may have happened.
-    Unknown,
-}
+use crate::names::{CHECK, number};
+use crate::state::{Event, World, WriteJob, WriteReply};
+use crate::time::{LATE, Ms};
 
 /// Whether the object's state allows the write.
 fn look(write: &WorkloadWrite, facts: &WorkloadFacts, memory: bool) -> WriteDecision {

@@ -4,9 +4,8 @@ use switchyard_dispatcher::Uid;
 use switchyard_ledger::{Action, ObjectKind, Outcome, WatchEvent};
 use switchyard_platform::lease::step::Observed;
 
-use crate::hub::{Change, News, Show, WriteJob, WriteReply};
-use crate::network::LinkId;
-use crate::plan::Ms;
+use super::{Change, LinkId, Network, News, Show, WriteJob, WriteReply};
+use crate::time::Ms;
 
 /// A process that may crash or freeze.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,7 +196,7 @@ pub(crate) enum Event {
 
 impl Event {
     /// The process that receives the event; `None` for events outside all processes.
-    pub(crate) fn process(&self, network: &crate::network::Network) -> Option<Process> {
+    pub(crate) fn process(&self, network: &Network) -> Option<Process> {
         Some(match self {
             Self::Dial { cluster, .. }
             | Self::AgentTick { cluster, .. }
