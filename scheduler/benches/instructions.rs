@@ -30,9 +30,14 @@ mod clock {
         }
     }
 }
+#[path = "engine/gangs.rs"]
+mod gangs;
 #[expect(dead_code, reason = "the other bench uses all of it")]
 #[path = "engine/million.rs"]
 mod million;
+#[expect(dead_code, reason = "the other bench uses all of it")]
+#[path = "engine/placement.rs"]
+mod placement;
 #[path = "engine/random.rs"]
 mod random;
 #[path = "engine/samples.rs"]
@@ -49,8 +54,9 @@ use crate::cluster::Cluster;
 use crate::storm::Heads;
 
 /// The scenarios, each classical and fair: filling an empty site, living on a full site, living
-/// with few pending workloads and much preemption, and preemption storms.
-const SCENARIOS: [&str; 5] = ["fill", "live", "churn", "storm-one", "storm-all"];
+/// with few pending workloads and much preemption, and preemption storms. `gangs` fills a site with
+/// a topology, and lives on it.
+const SCENARIOS: [&str; 6] = ["fill", "live", "churn", "storm-one", "storm-all", "gangs"];
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -76,6 +82,9 @@ fn run(scenario: &str, fair: bool, small: bool) {
     match scenario {
         "storm-one" => storms(storm, Heads::One, fair),
         "storm-all" => storms(storm, Heads::All, fair),
+        "gangs" => {
+            place(gangs::Size { nodes: 1280 / factor, queues: 50 / factor, levels: 3 }, fair)
+        }
         "fill" => many(size(200, 100), fair, true),
         "live" => many(size(1000, 100), fair, false),
         _ => many(size(100, 50), fair, false),
@@ -93,6 +102,19 @@ fn many(size: million::Size, fair: bool, fill: bool) {
         cluster.counted = true;
         million::live(&mut cluster, size, far());
     }
+}
+
+/// Gangs fill the site, then some end and others come.
+fn place(site: gangs::Size, fair: bool) {
+    let size = million::Size { queues: site.queues, pending: site.nodes, cycles: 40 };
+    let make = |number| site.workload(number);
+    let mut cluster = Cluster::with_settings(placement::settings(fair), site.objects(), &make);
+    for number in 0..size.pending {
+        cluster.submit(number);
+    }
+    cluster.counted = true;
+    million::fill(&mut cluster, size, far());
+    million::live(&mut cluster, size, far());
 }
 
 fn storms(size: storm::Size, heads: Heads, fair: bool) {

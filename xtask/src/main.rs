@@ -84,6 +84,10 @@ fn perform(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo(demo::Args { .. }) => programs::debug("switchyard-demo", &[]),
         Command::Simulate(simulate::Args { .. }) => programs::simulation(),
         Command::Figures(figures::Args { .. }) => programs::released("switchyard-figures"),
+        Command::Bench { bench: bench::Bench::Topology(args) } => {
+            let players = fuzz::players(args.oracle.as_deref())?;
+            programs::released_with("switchyard-bench", &players)
+        }
         Command::Bench { bench: _ } => programs::released("switchyard-bench"),
         Command::Failover(failover::Args { .. }) => programs::released("switchyard-failover"),
         Command::KueueE2e(kueue_e2e::Args { .. }) => {

@@ -1,5 +1,6 @@
 //! The harness's programs: built first, then started with the flags that were typed.
 
+use std::ffi::OsString;
 use std::process::{Command, ExitCode};
 
 use anyhow::Context;
@@ -9,9 +10,14 @@ use crate::run;
 /// Builds all programs for release, since the harness starts the hub and the agents that lie beside it. Then starts
 /// the named one.
 pub(crate) fn released(name: &str) -> anyhow::Result<ExitCode> {
+    released_with(name, &[])
+}
+
+/// [`released`]. `after` comes after the flags that were typed.
+pub(crate) fn released_with(name: &str, after: &[OsString]) -> anyhow::Result<ExitCode> {
     let build = run::cargo(&["build", "--release", "--workspace", "--bins"]);
     run::long_step("build all programs for release", "about 10 minutes", build)?;
-    start(command("release", name).args(run::typed()))
+    start(command("release", name).args(run::typed()).args(after))
 }
 
 /// [`released`], built as tests are. `before` comes before the flags that were typed.

@@ -24,4 +24,5 @@ mod stock;
 mod system;
 pub mod takeover;
 mod timeline;
+pub mod topology;
 pub mod trickle;

@@ -6,6 +6,7 @@ pub mod plot;
 pub mod runner;
 pub mod scale;
 pub mod system;
+pub mod topology;
 pub mod trickle;
 
 /// The benchmarks, each with its flags.
@@ -21,6 +22,8 @@ pub enum Bench {
     Adversary(adversary::Args),
     /// Run Kueue's own scheduler performance test against single mode and against Kueue.
     Runner(runner::Args),
+    /// Play large scenarios with topologies through Kueue's scheduler and through the engine, without API servers.
+    Topology(topology::Args),
     /// Draw what the others have written with `--json`.
     Plot(plot::Args),
 }

@@ -47,6 +47,14 @@ pub(crate) struct Done {
 impl<'a> Cluster<'a> {
     pub(crate) fn new(fair: bool, objects: Vec<Event>, make: Maker<'a>) -> Self {
         let settings = EngineSettings { fair_sharing: fair, ..EngineSettings::default() };
+        Self::with_settings(settings, objects, make)
+    }
+
+    pub(crate) fn with_settings(
+        settings: EngineSettings,
+        objects: Vec<Event>,
+        make: Maker<'a>,
+    ) -> Self {
         let mut cluster = Self {
             engine: Engine::with_preemption(settings, PreemptionSettings::default()),
             now: START.plus(Duration::from_secs(3600)),

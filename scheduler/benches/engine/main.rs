@@ -15,7 +15,9 @@
 mod baseline;
 mod clock;
 mod cluster;
+mod gangs;
 mod million;
+mod placement;
 mod random;
 mod samples;
 mod site;
@@ -38,6 +40,17 @@ fn main() {
     million::run(&many(full), limit, &wants);
     baseline::run(if full { 1 } else { 50 }, &wants);
     storm::run(&storms(full), limit, &wants);
+    placement::run(&sites(full), if full { 500 } else { 5 }, limit, &wants);
+}
+
+/// Growth with the nodes, and with the levels.
+fn sites(full: bool) -> Vec<gangs::Size> {
+    let size = |nodes, levels| gangs::Size { nodes, queues: 10, levels };
+    if !full {
+        return vec![size(64, 1), size(64, 4)];
+    }
+    let sizes = [320, 1280, 5120, 10_000].into_iter();
+    sizes.flat_map(|nodes| (1..=4).map(move |levels| size(nodes, levels))).collect()
 }
 
 /// Growth with the queues, and with the workloads alone.

@@ -1,11 +1,13 @@
 //! Plays scheduling scenarios through the engine, and compares its decisions with the recorded
 //! ones.
 //!
-//! `cargo run --release -p switchyard-scheduler --example conformance -- [--json] FILE...`
+//! `cargo run --release -p switchyard-scheduler --example conformance -- [--json|--time] FILE...`
 //!
 //! Each line of a file is a scenario: Kueue objects, steps, and Kueue's decisions. Prints the first
 //! difference of each failing scenario; with `--json` as one object per line. Exits with 1 if any
 //! scenario failed.
+//!
+//! With `--time`, prints the times of each scenario's cycles instead, beside the first difference.
 
 mod check;
 mod compare;
@@ -13,6 +15,7 @@ mod edits;
 mod objects;
 mod play;
 mod quantity;
+mod times;
 mod topology;
 
 use std::error::Error;
@@ -22,9 +25,18 @@ use serde_json::json;
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let (options, files): (Vec<_>, Vec<_>) =
-        std::env::args().skip(1).partition(|arg| arg == "--json");
-    if files.is_empty() {
-        return Err("usage: conformance [--json] FILE...".into());
+        std::env::args().skip(1).partition(|arg| arg.starts_with("--"));
+    let known = |option: &String| ["--json", "--time"].contains(&option.as_str());
+    if files.is_empty() || options.len() > 1 || !options.iter().all(known) {
+        return Err("usage: conformance [--json|--time] FILE...".into());
+    }
+    if options.iter().any(|option| option == "--time") {
+        for file in files {
+            for line in std::fs::read_to_string(&file)?.lines() {
+                println!("{}", times::line(line).map_err(|error| format!("{file}: {error}"))?);
+            }
+        }
+        return Ok(ExitCode::SUCCESS);
     }
     let for_programs = !options.is_empty();
     let (mut passed, mut failed) = (0, 0);

@@ -35,10 +35,17 @@ pub(crate) struct Player {
     keeps_single_pods: bool,
     /// The last message of each pending workload.
     messages: BTreeMap<String, String>,
+    /// The engine's time for each cycle.
+    times: Vec<Duration>,
 }
 
 /// The engine's decisions in each step.
 pub(crate) fn play(scenario: &Value) -> Result<Vec<Outcome>, String> {
+    play_timed(scenario).map(|(outcomes, _)| outcomes)
+}
+
+/// The engine's decisions in each step, and its time for each cycle.
+pub(crate) fn play_timed(scenario: &Value) -> Result<(Vec<Outcome>, Vec<Duration>), String> {
     let start = quantity::time(scenario["start"].as_str().unwrap_or_default())?;
     let settings = EngineSettings {
         requeue_window: Duration::ZERO,
@@ -66,6 +73,7 @@ pub(crate) fn play(scenario: &Value) -> Result<Vec<Outcome>, String> {
         updates: BTreeMap::new(),
         keeps_single_pods: topology.is_some_and(|gates| gates.keep_single_pods),
         messages: BTreeMap::new(),
+        times: Vec::new(),
         engine: match sharing {
             Some(sharing) => engine.with_admission_fair_sharing(sharing),
             None => engine,
@@ -84,7 +92,7 @@ pub(crate) fn play(scenario: &Value) -> Result<Vec<Outcome>, String> {
         player.edit(step)?;
         outcomes.push(player.settle());
     }
-    Ok(outcomes)
+    Ok((outcomes, player.times))
 }
 
 /// Whether the scenario was recorded with Kueue's gate
@@ -163,7 +171,7 @@ impl Player {
 
     fn cycle(&mut self) -> CycleOutcome {
         let mut outcome = CycleOutcome { time: self.now, ..CycleOutcome::default() };
-        let decisions = self.engine.cycle(self.now).decisions;
+        let decisions = self.timed_cycle();
         let (mut victims, mut fresh, mut evicted) = (BTreeMap::new(), Vec::new(), Vec::new());
         for decision in decisions {
             match decision {
@@ -230,6 +238,18 @@ impl Player {
         outcome.preempted = victims;
         self.engine.flush_inadmissible(self.now);
         outcome
+    }
+
+    #[expect(
+        clippy::disallowed_types,
+        clippy::disallowed_methods,
+        reason = "the engine's time is measured; it decides by `now`"
+    )]
+    fn timed_cycle(&mut self) -> Vec<Decision> {
+        let start = std::time::Instant::now();
+        let decisions = self.engine.cycle(self.now).decisions;
+        self.times.push(start.elapsed());
+        decisions
     }
 
     /// Removes the quota and queues the workload again.

@@ -31,6 +31,11 @@ impl Engine {
         Ok(Self { binary })
     }
 
+    /// Where the copy is.
+    pub(crate) fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     /// How the engine decides differently from what is expected in each of the file's scenarios, if it does.
     pub(crate) fn differences(
         &self,

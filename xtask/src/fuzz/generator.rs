@@ -20,10 +20,15 @@ impl Mode {
     pub(crate) fn is_own(&self) -> bool {
         self.name.starts_with("own-")
     }
+
+    /// The generator beside the oracle. Topology scenarios set their gates themselves.
+    fn program(&self) -> &'static str {
+        if self.name.starts_with("tas-") { "tas-gen.py" } else { "scenario-gen.py" }
+    }
 }
 
-/// All kinds. `dyn-` modes also edit objects between the steps; `own-` modes are generated here.
-pub(crate) const MODES: [Mode; 18] = [
+/// All kinds. `dyn-` modes also edit objects between the steps; `tas-` modes have topologies; `own-` modes are generated here.
+pub(crate) const MODES: [Mode; 27] = [
     Mode { name: "single" },
     Mode { name: "flat" },
     Mode { name: "tree" },
@@ -36,6 +41,15 @@ pub(crate) const MODES: [Mode; 18] = [
     Mode { name: "dyn-borrow" },
     Mode { name: "dyn-fair" },
     Mode { name: "dyn-fairtree" },
+    Mode { name: "tas-plain" },
+    Mode { name: "tas-slices" },
+    Mode { name: "tas-groups" },
+    Mode { name: "tas-preempt" },
+    Mode { name: "tas-nodes" },
+    Mode { name: "tas-delayed" },
+    Mode { name: "tas-fair" },
+    Mode { name: "tas-balanced" },
+    Mode { name: "tas-gates" },
     Mode { name: "own-checks" },
     Mode { name: "own-stops" },
     Mode { name: "own-doors" },
@@ -55,7 +69,9 @@ pub(crate) fn make(
     count: usize,
 ) -> anyhow::Result<Vec<Value>> {
     let gated = |(seed, mut scenario): (u64, Value)| {
-        scenario["gates"] = json!({ OVERLAP: seed % 2 == 1 });
+        if !scenario["topologies"].is_array() {
+            scenario["gates"] = json!({ OVERLAP: seed % 2 == 1 });
+        }
         scenario
     };
     if mode.is_own() {
@@ -64,22 +80,20 @@ pub(crate) fn make(
         return made.collect();
     }
     let last = first + (count as u64).saturating_sub(1);
+    let program = mode.program();
     let mut command = Command::new("python3");
-    command.arg(oracle.join("scenario-gen.py")).args([
-        mode.name,
-        &first.to_string(),
-        &last.to_string(),
-    ]);
-    let text = run::output(command).context("scenario-gen.py needs python3: install it")?;
+    command.arg(oracle.join(program)).args([mode.name, &first.to_string(), &last.to_string()]);
+    let text =
+        run::output(command).with_context(|| format!("{program} needs python3: install it"))?;
     let scenarios = (first..).zip(text.lines()).map(|(seed, line)| {
-        let scenario: Value =
-            serde_json::from_str(line).context("scenario-gen.py printed something else")?;
+        let scenario: Value = serde_json::from_str(line)
+            .with_context(|| format!("{program} printed something else"))?;
         Ok(gated((seed, scenario)))
     });
     let scenarios = scenarios.collect::<anyhow::Result<Vec<_>>>()?;
     ensure!(
         scenarios.len() == count,
-        "scenario-gen.py made {} scenarios instead of {count}",
+        "{program} made {} scenarios instead of {count}",
         scenarios.len()
     );
     Ok(scenarios)

@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::engine::Engine;
-use super::oracle::Oracle;
+use super::oracle::{Oracle, Repeated};
 
 /// Asks both.
 pub(crate) struct Judge {
@@ -25,8 +25,8 @@ pub(crate) struct Judge {
 pub(crate) enum Judgement {
     /// Both decide the same, and so many things.
     Same { decisions: usize },
-    /// The first difference, in words, and what Kueue decides.
-    Differs { expect: Value, difference: String },
+    /// The first difference, in words, what Kueue decides, and the steps as it played them.
+    Differs { expect: Value, steps: Value, difference: String },
     /// Kueue does not decide it the same way each time, and once as the engine does.
     Wavers,
     /// Kueue does not decide it the same way each time, but not once as the engine does.
@@ -43,26 +43,44 @@ impl Judge {
         let oracle =
             self.theirs.as_ref().filter(|_| !scenarios.iter().any(own)).unwrap_or(&self.ours);
         let answers = oracle.ask(scenarios, &self.scratch)?;
-        let played: Vec<Value> = scenarios
-            .iter()
-            .zip(&answers)
-            .filter_map(|(scenario, answer)| {
-                let mut scenario = scenario.clone();
-                scenario["expect"] = answer.clone()?;
-                Some(scenario)
-            })
-            .collect();
+        let played: Vec<Value> = answers.iter().flatten().cloned().collect();
         let file = self.scratch.join("compared.jsonl");
         write(&file, &played)?;
         let mut differences = self.engine.differences(&file, played.len())?.into_iter();
         let judgement = |answer: Option<Value>| match answer {
             None => Judgement::Invalid,
-            Some(expect) => match differences.next().flatten() {
-                None => Judgement::Same { decisions: decisions(&expect) },
-                Some(difference) => Judgement::Differs { expect, difference },
+            Some(mut played) => match differences.next().flatten() {
+                None => Judgement::Same { decisions: decisions(&played["expect"]) },
+                Some(difference) => {
+                    let (expect, steps) = (played["expect"].take(), played["steps"].take());
+                    Judgement::Differs { expect, steps, difference }
+                }
             },
         };
         Ok(answers.into_iter().map(judgement).collect())
+    }
+
+    /// The judgement of a differing scenario if the oracle's own repetitions settle it. Either the API server would reject
+    /// Kueue's decisions, or the difference is a message that differs between the runs. `None` otherwise.
+    pub(crate) fn settled(
+        &self,
+        scenario: &Value,
+        runs: usize,
+    ) -> anyhow::Result<Option<Judgement>> {
+        let Some(theirs) = self.theirs.as_ref().filter(|_| scenario["topologies"].is_array())
+        else {
+            return Ok(None);
+        };
+        match theirs.repeat(scenario, runs, &self.scratch)? {
+            Repeated::Rejected => Ok(Some(Judgement::Invalid)),
+            Repeated::Varies => Ok(None),
+            Repeated::Same(played) => {
+                let file = self.scratch.join("repeated.jsonl");
+                write(&file, std::slice::from_ref(&played))?;
+                let differences = self.engine.differences(&file, 1)?;
+                Ok(differences.iter().all(Option::is_none).then_some(Judgement::Wavers))
+            }
+        }
     }
 }
 

@@ -10,7 +10,8 @@ mod render;
 mod report;
 mod shrink;
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
@@ -50,7 +51,6 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let beside = || run::root().join("`../shared/oracle`");
     let oracle = args.oracle.clone().unwrap_or_else(beside);
     let seed = args.seed.unwrap_or_else(of_the_clock);
     let wanted =
@@ -91,6 +91,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         0 => Ok(()),
         differing => bail!("{differing} scenarios are decided differently (--seed {seed})"),
     }
+}
+
+/// Where the oracle lies if no flag names it.
+fn beside() -> PathBuf {
+    run::root().join("../shared/oracle")
+}
+
+/// Builds Kueue's oracle and the engine's example for `switchyard-bench topology`. Returns the flags that name them.
+pub(crate) fn players(oracle: Option<&Path>) -> anyhow::Result<[OsString; 4]> {
+    let kueue = Oracle::build(&oracle.map_or_else(beside, Path::to_owned))?;
+    let dir = run::target().join("bench-topology");
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let engine = engine::Engine::build(&dir)?;
+    let (kueue, engine) = (kueue.binary().into(), engine.binary().into());
+    Ok(["--compiled-oracle".into(), kueue, "--compiled-engine".into(), engine])
 }
 
 /// A seed that no other run had: seconds, far above those of the recorded scenarios.
@@ -147,6 +162,9 @@ impl Fuzz {
         judgement: Judgement,
     ) -> anyhow::Result<Judgement> {
         let Judgement::Differs { expect: first, .. } = &judgement else { return Ok(judgement) };
+        if let Some(settled) = self.judge.settled(scenario, ASKED_AGAIN)? {
+            return Ok(settled);
+        }
         let again = self.judge.all(&vec![scenario.clone(); ASKED_AGAIN])?;
         if again.iter().any(|judged| matches!(judged, Judgement::Same { .. })) {
             return Ok(Judgement::Wavers);
@@ -176,11 +194,11 @@ impl Fuzz {
             (scenario, judgement) =
                 shrink::smallest(scenario.clone(), judgement, |all| self.judge.all(all))?;
         }
-        let Judgement::Differs { expect, difference } = judgement else {
+        let Judgement::Differs { expect, steps, difference } = judgement else {
             bail!("{name} does not differ any more")
         };
         let saved = self.results.join("differences").join(format!("{name}.jsonl"));
-        scenario["expect"] = expect;
+        (scenario["expect"], scenario["steps"]) = (expect, steps);
         judge::write(&saved, std::slice::from_ref(&scenario))?;
         println!(
             "\n{}\n{difference}\nsaved as {}; mended, it belongs in scheduler/corpus\n",

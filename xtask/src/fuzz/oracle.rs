@@ -11,6 +11,16 @@ use super::generator::OVERLAP;
 use super::judge;
 use crate::{run, tools};
 
+/// Kueue's decisions when it plays a scenario several times.
+pub(crate) enum Repeated {
+    /// The same each time. The scenario has no messages that differ between the runs.
+    Same(Value),
+    /// Not the same each time.
+    Varies,
+    /// The API server would reject it, or it does not come to an end.
+    Rejected,
+}
+
 /// The compiled oracle.
 pub(crate) struct Oracle {
     binary: PathBuf,
@@ -38,7 +48,13 @@ impl Oracle {
         Ok(Self { binary })
     }
 
-    /// Kueue's decisions on each scenario; `None` if it refuses to play it.
+    /// Where it is.
+    pub(crate) fn binary(&self) -> &Path {
+        &self.binary
+    }
+
+    /// Each scenario as it was played: with Kueue's decisions, and with the names of workloads that the oracle put into
+    /// the steps. `None` if it refuses to play a scenario.
     pub(crate) fn ask(
         &self,
         scenarios: &[Value],
@@ -52,6 +68,45 @@ impl Oracle {
             self.ask_all(scenarios, &asked, gate, scratch, &mut answers)?;
         }
         Ok(answers)
+    }
+
+    /// Plays one scenario several times.
+    pub(crate) fn repeat(
+        &self,
+        scenario: &Value,
+        runs: usize,
+        scratch: &Path,
+    ) -> anyhow::Result<Repeated> {
+        let (input, output) = (scratch.join("asked.jsonl"), scratch.join("answered.jsonl"));
+        judge::write(&input, std::slice::from_ref(scenario))?;
+        let played = self
+            .command(&input, &output, scenario["gates"][OVERLAP] == true)
+            .env("ORACLE_RUNS", runs.to_string())
+            .current_dir(scratch)
+            .output()
+            .with_context(|| format!("cannot start {}", self.binary.display()))?;
+        let text = std::fs::read_to_string(&output).unwrap_or_default();
+        if let Some(line) = text.lines().next() {
+            let scenario = serde_json::from_str(line);
+            return Ok(Repeated::Same(
+                scenario.context("the oracle wrote something else than a scenario")?,
+            ));
+        }
+        let told = String::from_utf8_lossy(&played.stdout);
+        let varies = told.lines().any(|line| line.starts_with("NONDETERMINISTIC"));
+        Ok(if varies { Repeated::Varies } else { Repeated::Rejected })
+    }
+
+    fn command(&self, input: &Path, output: &Path, gate: bool) -> Command {
+        let mut command = Command::new(&self.binary);
+        command
+            .args(["-test.run", "^TestOracle$"])
+            .env("ORACLE_IN", input)
+            .env("ORACLE_OUT", output)
+            .env("ORACLE_GATES", format!("{OVERLAP}={gate}"))
+            // Its memory is small and short-lived; collecting it often is a third of the time.
+            .env("GOGC", "400");
+        command
     }
 
     /// Runs some of the scenarios. A scenario that Kueue cannot play ends its process; the rest is then halved.
@@ -69,8 +124,8 @@ impl Oracle {
         let chosen: Vec<Value> = asked.iter().map(|at| scenarios[*at].clone()).collect();
         match self.play(&chosen, gate, scratch)? {
             Some(played) => {
-                for (at, expect) in asked.iter().zip(played) {
-                    answers[*at] = Some(expect);
+                for (at, scenario) in asked.iter().zip(played) {
+                    answers[*at] = Some(scenario);
                 }
                 Ok(())
             }
@@ -91,13 +146,8 @@ impl Oracle {
     ) -> anyhow::Result<Option<Vec<Value>>> {
         let (input, output) = (scratch.join("asked.jsonl"), scratch.join("answered.jsonl"));
         judge::write(&input, scenarios)?;
-        let status = Command::new(&self.binary)
-            .args(["-test.run", "^TestOracle$"])
-            .env("ORACLE_IN", &input)
-            .env("ORACLE_OUT", &output)
-            .env("ORACLE_GATES", format!("{OVERLAP}={gate}"))
-            // Its memory is small and short-lived; collecting it often is a third of the time.
-            .env("GOGC", "400")
+        let status = self
+            .command(&input, &output, gate)
             .current_dir(scratch)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -106,9 +156,7 @@ impl Oracle {
         let text = std::fs::read_to_string(&output).unwrap_or_default();
         let answers: Vec<Value> = text
             .lines()
-            .map(|line| {
-                serde_json::from_str::<Value>(line).map(|mut played| played["expect"].take())
-            })
+            .map(serde_json::from_str)
             .collect::<Result<_, _>>()
             .context("the oracle wrote something else than scenarios")?;
         Ok((status.success() && answers.len() == scenarios.len()).then_some(answers))

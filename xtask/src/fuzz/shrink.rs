@@ -64,7 +64,11 @@ mod tests {
                 { "finish": ["ns/w1"], "submit": [workload("w3", 0)] },
             ],
         });
-        let differs = Judgement::Differs { expect: Value::Null, difference: "of w3".to_owned() };
+        let differs = Judgement::Differs {
+            expect: Value::Null,
+            steps: Value::Null,
+            difference: "of w3".to_owned(),
+        };
         // It differs while w3 is submitted after w1 has finished.
         let judge = |all: &[Value]| {
             let text = |value: &Value| value.to_string();

@@ -197,7 +197,12 @@ mod tests {
             ClusterTests::Files(names.iter().map(|name| (*name).to_owned()).collect())
         };
         for (case, changed, packages, cluster) in [
-            ("a crate", "cli/src/other.rs", &["cli", "switchyard-cluster-tests"][..], ClusterTests::All),
+            (
+                "a crate",
+                "cli/src/other.rs",
+                &["cli", "switchyard-cluster-tests"][..],
+                ClusterTests::All,
+            ),
             ("a file of cluster tests", "e2e/tests/cluster/chart.rs", &[], files(&["chart"])),
             (
                 "one that another uses",

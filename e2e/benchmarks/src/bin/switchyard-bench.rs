@@ -1,7 +1,7 @@
 //! `cargo xtask bench`.
 
 use clap::Parser as _;
-use switchyard_benchmarks::{adversary, burst, plot, runner, scale, trickle};
+use switchyard_benchmarks::{adversary, burst, plot, runner, scale, topology, trickle};
 use switchyard_flags::bench::Bench;
 
 #[derive(clap::Parser)]
@@ -24,6 +24,7 @@ async fn main() -> anyhow::Result<()> {
         Bench::Scale(args) => scale::run(args).await,
         Bench::Adversary(args) => adversary::run(args).await,
         Bench::Runner(args) => runner::run(args).await,
+        Bench::Topology(args) => topology::run(args),
         Bench::Plot(args) => plot::run(args),
     }
 }

@@ -213,6 +213,23 @@ pub(super) fn scale(document: &Value) -> anyhow::Result<Vec<Panel>> {
     ])
 }
 
+pub(super) fn topology(document: &Value) -> anyhow::Result<Vec<Panel>> {
+    let mut panels = Vec::new();
+    for report in list(document, "/reports")? {
+        let [nodes, queues, pending] =
+            [number(report, "/nodes")?, number(report, "/queues")?, number(report, "/pending")?]
+                .map(thousands);
+        let systems = list(report, "/systems")?;
+        let short = |value: f64| format!("{value:.2} ms");
+        for (quantile, name) in [("/p50Ms", "half"), ("/p99Ms", "99 in 100")] {
+            let title = format!("{nodes} nodes: {name} of the cycles within");
+            let note = format!("{queues} queues, {pending} gangs; less is better");
+            panels.push(bars(title, &note, systems, (quantile, "/-"), short)?);
+        }
+    }
+    Ok(panels)
+}
+
 /// With a comma after the thousands.
 fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");

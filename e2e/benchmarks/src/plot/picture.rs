@@ -59,11 +59,15 @@ impl Picture {
                 ("Jobs that come one by one: a hub and three workers", figures::trickle(document)?)
             }
             "scale" => ("One hub and more and more clusters", figures::scale(document)?),
+            "topology" => (
+                "Scheduling cycles with topologies, without API servers",
+                figures::topology(document)?,
+            ),
             "runner" => {
                 ("Kueue's own scheduler performance test, one cluster", figures::runner(document)?)
             }
             other => bail!(
-                "/benchmark: no picture is known of {other:?}; draw burst, trickle, scale or runner"
+                "/benchmark: no picture is known of {other:?}; draw burst, trickle, scale, runner or topology"
             ),
         };
         Ok(Self { title: title.to_owned(), foot: foot(document)?, panels, benchmark })

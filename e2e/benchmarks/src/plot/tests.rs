@@ -70,6 +70,27 @@ fn growth_is_drawn_from_the_fewest_clusters_to_the_most() {
 }
 
 #[test]
+fn cycles_are_drawn_by_size_and_system() {
+    let system = |name: &str, p99: f64| json!({"system": name, "p50Ms": 1.0, "p99Ms": p99});
+    let alone = json!({"nodes": 10_000, "queues": 100, "pending": 10_000, "systems": [system("ours", 41.25)]});
+    let both = json!({
+        "nodes": 320, "queues": 10, "pending": 300, "systems": [system("ours", 0.5), system("stock", 85.0)],
+    });
+    let document = document("topology", &json!({"seed": 1}), &json!([both, alone]));
+    let svg = Picture::of(&document).unwrap().svg().unwrap();
+    let texts = texts(&svg);
+    for text in [
+        "320 nodes: 99 in 100 of the cycles within",
+        "10 queues, 300 gangs; less is better",
+        "85.00 ms",
+        "10,000 nodes: half of the cycles within",
+        "41.25 ms",
+    ] {
+        assert!(texts.contains(&text), "{text:?} is not in {texts:?}");
+    }
+}
+
+#[test]
 fn what_no_benchmark_wrote_is_refused_with_what_is_missing() {
     let refused = |document: &Value| {
         Picture::of(document).err().map(|error| error.to_string()).unwrap_or_default()
