@@ -15,7 +15,7 @@ use switchyard_api::{
     crds,
     field::FieldError,
     v1beta2,
-    validate::{self, Gates},
+    validate::{self, ValidationGates},
 };
 
 #[path = "support/random.rs"]
@@ -74,7 +74,11 @@ fn read<T: DeserializeOwned>(object: &Value) -> T {
 
 /// Webhook errors of an object, or of a change to it.
 fn by_webhook(object: &Value, before: Option<&Value>) -> Vec<FieldError> {
-    let gates = Gates { priority_boost: true, concurrent_admission: true, ..Gates::default() };
+    let gates = ValidationGates {
+        priority_boost: true,
+        concurrent_admission: true,
+        ..ValidationGates::default()
+    };
     match (kind(object), before) {
         ("Workload", None) => validate::workload(&read(object), None, gates),
         ("Workload", Some(before)) => {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use switchyard_api::names;
 use switchyard_api::v1beta2::{PriorityClassKind, Workload};
 use switchyard_controller::workload::is_group_workload;
-use switchyard_jobs::{Held, JobKind, RemoteMeta, kind_of_owner, meta, named_job};
+use switchyard_jobs::{JobKind, RemoteMeta, SuspendMode, kind_of_owner, meta, named_job};
 
 /// Workloads per list request.
 const PAGE: u32 = 500;
@@ -134,7 +134,7 @@ async fn objects(
 ) -> anyhow::Result<Vec<DynamicObject>> {
     let doing = format!("reading {} {name}", kind.id().kind);
     let explained = |error: kube::Error| crate::with_hint(&error, &doing);
-    let is_group = kind.held() == Held::Gated && is_group_workload(workload);
+    let is_group = kind.suspend_mode() == SuspendMode::Gate && is_group_workload(workload);
     if !is_group {
         return Ok(jobs.get_opt(name).await.map_err(explained)?.into_iter().collect());
     }
@@ -162,7 +162,11 @@ fn job_of(workload: &Workload) -> Option<(&'static dyn JobKind, &str)> {
 fn manifest(kind: &dyn JobKind, copy: &Value, workload: &Workload) -> Value {
     let mut job = copy.clone();
     kind.restore(&mut job, &workload.spec.pod_sets);
-    let mut manifest = kind.remote_copy(&job, RemoteMeta { workload: "", origin: "" });
+    let marks = RemoteMeta { workload: "", origin: "" };
+    let mut manifest = match kind.remote() {
+        Some(remote) => remote.remote_copy(&job, marks),
+        None => job.clone(),
+    };
     unmark(&mut manifest);
     let class = workload.spec.priority_class_ref.as_ref();
     if let Some(class) =

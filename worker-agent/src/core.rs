@@ -341,7 +341,8 @@ impl Core {
 
     fn kinds(&self) -> Vec<String> {
         let kinds = enabled_kinds(&self.settings.frameworks);
-        let runs = |kind: &&&dyn JobKind| kind.is_sent() && self.settings.allowed.kind(**kind);
+        let runs =
+            |kind: &&&dyn JobKind| kind.remote().is_some() && self.settings.allowed.kind(**kind);
         kinds.iter().filter(runs).map(|kind| owner_gvk(kind.id())).collect()
     }
 

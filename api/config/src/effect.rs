@@ -2,33 +2,10 @@
 //! field an effect also changes this table. Listen addresses come from flags, which may defer to
 //! the file.
 
-use std::fmt;
-
 use serde_json::Value;
 
-use super::{GoDuration, gates};
+use super::{GoDuration, Ignored, gates};
 use switchyard_syntax::field::Path;
-
-/// A field that the file sets and that has no effect.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ignored {
-    /// Path of the field.
-    pub path: String,
-    /// The reason.
-    pub reason: String,
-}
-
-impl Ignored {
-    pub(super) fn new(path: &Path, reason: impl Into<String>) -> Self {
-        Self { path: path.to_string(), reason: reason.into() }
-    }
-}
-
-impl fmt::Display for Ignored {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.reason)
-    }
-}
 
 /// The effect of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -175,8 +175,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<(String, bool)>, FieldError> {
         let set = item
             .split_once('=')
             .and_then(|(name, value)| Some((name.trim().to_owned(), boolean(value.trim())?)));
-        let wrong = || format!("{item}: write it as GATE=true or GATE=false");
-        set.ok_or_else(|| FieldError::new(&Path::new("--feature-gates"), wrong()))
+        let error = || format!("{item}: write it as GATE=true or GATE=false");
+        set.ok_or_else(|| FieldError::new(&Path::new("--feature-gates"), error()))
     };
     text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(one).collect()
 }

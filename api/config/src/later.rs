@@ -28,7 +28,7 @@ impl fmt::Display for Later {
 
 /// The effect of a later gate in Switchyard.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Here {
+enum LaterEffect {
     /// The gate's behaviour is always on.
     Always,
     /// The gate's behaviour does not exist.
@@ -37,14 +37,14 @@ enum Here {
     Switch,
 }
 
-use Here::{Always, Never, Switch};
+use LaterEffect::{Always, Never, Switch};
 
 const TOPOLOGY: &str = "Kueue's later refinements of topology-aware scheduling are not there";
 const DEVICES: &str = "devices are charged by their number, and not looked at node by node";
 const UNLIMITED: &str = "requests are bounded by what is under way, and no client limits them";
 
 /// Gates that v0.19.2 does not know, with their effects.
-const GATES: &[(&str, Here, &str)] = &[
+const GATES: &[(&str, LaterEffect, &str)] = &[
     (
         "AdmissionFairSharingAnchorAtQuotaReservation",
         Switch,
@@ -172,7 +172,7 @@ pub(super) fn take_gates(file: &mut Value) -> Vec<Later> {
     let Some(gates) = file.get_mut("featureGates").and_then(Value::as_object_mut) else {
         return Vec::new();
     };
-    let take = |(name, here, reason): &(&str, Here, &'static str)| {
+    let take = |(name, here, reason): &(&str, LaterEffect, &'static str)| {
         let value = gates.get(*name)?.as_bool();
         if *here != Switch {
             gates.remove(*name);
@@ -195,7 +195,7 @@ mod tests {
         load(&format!("{HEAD}{body}"))
     }
 
-    fn told(config: &Configuration) -> String {
+    fn reported(config: &Configuration) -> String {
         config.later().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     }
 
@@ -208,7 +208,7 @@ featureGates: {PodIntegrationCountSucceededPodsAsReady: true, HighMaxParallelism
              BestEffortFIFOReleaseFailedPreemptors: true}",
         )
         .unwrap();
-        insta::assert_snapshot!(told(&config), @r"
+        insta::assert_snapshot!(reported(&config), @r"
         waitForPodsReady.maxTimeoutOnWorkload: without effect: waitForPodsReady holds for all Workloads alike
         waitForPodsReady.unscheduledTimeout: without effect: waitForPodsReady.timeout counts for pods that wait for a node, too
         featureGates.BestEffortFIFOReleaseFailedPreemptors: honoured: a gate of Switchyard's: a preemptor that fails later is not the head of its queue any more
@@ -233,7 +233,7 @@ featureGates: {PodIntegrationCountSucceededPodsAsReady: true, HighMaxParallelism
         let config =
             load_with_gates(HEAD, "FairSharingRefill=true,PartialAdmission=false").unwrap();
         assert_eq!(
-            told(&config),
+            reported(&config),
             "featureGates.FairSharingRefill: without effect: a ClusterQueue has one workload in a cycle"
         );
     }

@@ -18,6 +18,7 @@ use switchyard_syntax::field::FieldError;
 
 mod effect;
 pub mod gates;
+mod ignored;
 mod later;
 mod load;
 mod manager;
@@ -30,7 +31,7 @@ mod shape;
 mod tests;
 mod validate;
 
-pub use effect::Ignored;
+pub use ignored::Ignored;
 pub use later::Later;
 pub use load::{load, load_with_gates};
 pub use manager::*;

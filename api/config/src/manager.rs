@@ -143,9 +143,9 @@ impl CustomLabel {
         let of_label = self.label_key().and_then(|key| labels.as_ref()?.get(key));
         let found = of_label.or_else(|| annotations.as_ref()?.get(self.annotation_key()?));
         let value = found.map_or("", String::as_str);
-        let told = self.tracked_values.is_empty()
+        let is_tracked = self.tracked_values.is_empty()
             || self.tracked_values.iter().any(|tracked| tracked == value);
-        if told { value } else { UNTRACKED }
+        if is_tracked { value } else { UNTRACKED }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-use super::{API_VERSION, effect::Ignored, shape};
+use super::{API_VERSION, Ignored, shape};
 use switchyard_syntax::field::{FieldError, Path};
 
 /// `apiVersion` of the older version.
@@ -175,9 +175,9 @@ featureGates: {DisableWaitForPodsReady: true}"
     fn ended_fields_are_removed_and_reported() {
         let body = "queueVisibility: {updateIntervalSeconds: 5, clusterQueues: {maxCount: 10}}
 integrations: {podOptions: {namespaceSelector: {matchLabels: {a: b}}}}";
-        let told =
+        let reported =
             read(body).unwrap().ignored().iter().map(ToString::to_string).collect::<Vec<_>>();
-        insta::assert_snapshot!(told.join("\n"), @r"
+        insta::assert_snapshot!(reported.join("\n"), @r"
         queueVisibility: Kueue has not looked at it since v0.9; ask the visibility server
         integrations.podOptions: managedJobsNamespaceSelector took its place
         ");

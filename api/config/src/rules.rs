@@ -8,8 +8,8 @@ use crate::Configuration;
 impl Configuration {
     /// Rules of validation that depend on feature gates.
     #[must_use]
-    pub fn validation_gates(&self) -> validate::Gates {
-        validate::Gates {
+    pub fn validation_gates(&self) -> validate::ValidationGates {
+        validate::ValidationGates {
             priority_boost: self.enabled("PriorityBoost"),
             concurrent_admission: self.enabled(variants::FEATURE_GATE),
             reject_invalid_on_flavors: self.enabled("RejectUpdatesToCQWithInvalidOnFlavors"),
@@ -33,7 +33,7 @@ impl Configuration {
         }
     }
 
-    /// Gates of topology annotations.
+    /// Feature gates of topology annotations.
     #[must_use]
     pub fn topology_gates(&self) -> TopologyGates {
         TopologyGates {
@@ -49,6 +49,9 @@ mod tests {
 
     #[test]
     fn validation_gates_by_default_match_the_table_of_gates() {
-        assert_eq!(Configuration::default().validation_gates(), validate::Gates::default());
+        assert_eq!(
+            Configuration::default().validation_gates(),
+            validate::ValidationGates::default()
+        );
     }
 }

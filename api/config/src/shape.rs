@@ -52,8 +52,10 @@ fn check(value: &Value, schema: &Value, path: &Path, errors: &mut Vec<FieldError
         Some("array") => check_array(value, schema, path, errors),
         Some("string") => check_string(value, schema, path, errors),
         Some("integer") => check_integer(value, schema, path, errors),
-        Some("number") if !value.is_number() => errors.push(wrong(value, "a number", path)),
-        Some("boolean") if !value.is_boolean() => errors.push(wrong(value, "true or false", path)),
+        Some("number") if !value.is_number() => errors.push(type_error(value, "a number", path)),
+        Some("boolean") if !value.is_boolean() => {
+            errors.push(type_error(value, "true or false", path))
+        }
         _ => {}
     }
 }
@@ -106,7 +108,7 @@ fn names(schema: &Value) -> Option<Vec<&str>> {
 
 fn check_name(value: &Value, names: &[&str], path: &Path, errors: &mut Vec<FieldError>) {
     let Some(text) = value.as_str() else {
-        return errors.push(wrong(value, &format!("one of {}", names.join(", ")), path));
+        return errors.push(type_error(value, &format!("one of {}", names.join(", ")), path));
     };
     if !names.contains(&text) {
         let hint =
@@ -121,7 +123,7 @@ fn check_name(value: &Value, names: &[&str], path: &Path, errors: &mut Vec<Field
 
 fn check_object(value: &Value, schema: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let Some(map) = value.as_object() else {
-        return errors.push(wrong(value, "a mapping", path));
+        return errors.push(type_error(value, "a mapping", path));
     };
     let none = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
@@ -161,7 +163,7 @@ fn unknown(name: &str, known: &Map<String, Value>, path: &Path) -> FieldError {
 
 fn check_array(value: &Value, schema: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let Some(items) = value.as_array() else {
-        return errors.push(wrong(value, "a list", path));
+        return errors.push(type_error(value, "a list", path));
     };
     if let Some(schema) = schema.get("items") {
         for (index, item) in items.iter().enumerate() {
@@ -174,7 +176,7 @@ fn check_string(value: &Value, schema: &Value, path: &Path, errors: &mut Vec<Fie
     let Some(text) = value.as_str() else {
         let expected =
             if is_duration(schema) { "a duration such as 5m or 1h30m" } else { "a string" };
-        return errors.push(wrong(value, expected, path));
+        return errors.push(type_error(value, expected, path));
     };
     if is_duration(schema)
         && let Err(error) = text.parse::<GoDuration>()
@@ -195,13 +197,13 @@ fn check_quantity(value: &Value, path: &Path, errors: &mut Vec<FieldError>) {
                 errors.push(FieldError::new(path, error.to_string()));
             }
         }
-        _ => errors.push(wrong(value, "a quantity such as 500m or 4Gi", path)),
+        _ => errors.push(type_error(value, "a quantity such as 500m or 4Gi", path)),
     }
 }
 
 fn check_integer(value: &Value, schema: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let Some(number) = value.as_i64() else {
-        return errors.push(wrong(value, "a whole number", path));
+        return errors.push(type_error(value, "a whole number", path));
     };
     let (low, high) = match schema.get("format").and_then(Value::as_str) {
         Some("int32") => (i64::from(i32::MIN), i64::from(i32::MAX)),
@@ -214,7 +216,7 @@ fn check_integer(value: &Value, schema: &Value, path: &Path, errors: &mut Vec<Fi
     }
 }
 
-fn wrong(value: &Value, expected: &str, path: &Path) -> FieldError {
+fn type_error(value: &Value, expected: &str, path: &Path) -> FieldError {
     let what = match value {
         Value::Null => "nothing".to_owned(),
         Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),

@@ -1,3 +1,5 @@
+mod gates;
+
 use rstest::rstest;
 
 use super::*;
@@ -9,11 +11,11 @@ fn with(body: &str) -> Result<Configuration, ConfigError> {
 }
 
 /// Fields without effect, one for each line.
-fn told(config: &Configuration) -> String {
+fn ignored_lines(config: &Configuration) -> String {
     config.ignored().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-fn refused(body: &str) -> String {
+fn error_of(body: &str) -> String {
     with(body).unwrap_err().to_string()
 }
 
@@ -56,7 +58,7 @@ fairSharing: {preemptionStrategies: [LessThanInitialShare]}
         RequeuingTimestamp::Creation
     );
     assert_eq!(config.multi_kueue.step_size(), 2);
-    insta::assert_snapshot!(told(&config));
+    insta::assert_snapshot!(ignored_lines(&config));
 }
 
 #[test]
@@ -100,7 +102,7 @@ fn zero_and_empty_mean_the_default_as_in_kueue() {
 
 #[test]
 fn malformed_field_is_named_with_the_remedy() {
-    insta::assert_snapshot!(refused(
+    insta::assert_snapshot!(error_of(
         "
 multiKueue: {gcIntervall: 1m, workerLostTimeout: 15, origin: [a]}
 waitForPodsReady: {timeout: 5 minutes, requeuingStrategy: {timestamp: eviction}}
@@ -135,7 +137,7 @@ managedJobsNamespaceSelector: {matchLabel: {a: b}}
 
 #[test]
 fn forbidden_value_is_named_with_the_rule() {
-    insta::assert_snapshot!(refused(
+    insta::assert_snapshot!(error_of(
         "
 namespace: mine
 leaderElection: {leaseDuration: 5s, renewDeadline: 5s, retryPeriod: 0s, resourceLock: endpoints}
@@ -238,7 +240,7 @@ featureGates: {MultiKeue: true, HierarchicalCohorts: false, UnadmittedWorkloadsE
 
 #[test]
 fn unsupported_tls_option_is_rejected_by_name() {
-    insta::assert_snapshot!(refused("tls: {cipherSuites: [TLS_RSA_WITH_AES_128_GCM_SHA256], curvePreferences: [29, 25, 1, 29]}"), @r#"
+    insta::assert_snapshot!(error_of("tls: {cipherSuites: [TLS_RSA_WITH_AES_128_GCM_SHA256], curvePreferences: [29, 25, 1, 29]}"), @r#"
     tls.cipherSuites[0]: Unsupported value: "TLS_RSA_WITH_AES_128_GCM_SHA256": supported values: "TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"
     tls.curvePreferences[1]: Invalid value: 25: is CurveP521, which there is none of here; there are 23 (CurveP256), 24 (CurveP384), 29 (X25519), 4587 (SecP256r1MLKEM768), 4588 (X25519MLKEM768)
     tls.curvePreferences[2]: Invalid value: 1: is no curve that is known; there are 23 (CurveP256), 24 (CurveP384), 29 (X25519), 4587 (SecP256r1MLKEM768), 4588 (X25519MLKEM768)
@@ -252,93 +254,6 @@ fn unsupported_tls_option_is_rejected_by_name() {
             .tls_options()
             .is_none()
     );
-}
-
-#[rstest]
-#[case::all_by_default("", "")]
-#[case::what_others_need(
-    "TopologyAwareScheduling: false",
-    "TASProfileMixed TASHandleOverlappingFlavors TASFailedNodeReplacement TASFailedNodeReplacementFailFast \
-     TASReplaceNodeOnPodTermination TASReplaceNodeOnNodeTaints TASMultiLayerTopology \
-     TASRecomputeAssignmentWithinSchedulingCycle"
-)]
-#[case::one_of_two(
-    "TASFailedNodeReplacement: false, TASReplaceNodeDueToNotReadyOverFixedTime: true",
-    "TASFailedNodeReplacementFailFast TASReplaceNodeOnPodTermination TASReplaceNodeDueToNotReadyOverFixedTime"
-)]
-fn gates_without_those_that_they_need(#[case] gates: &str, #[case] without: &str) {
-    let said = with(&format!("featureGates: {{{gates}}}"))
-        .err()
-        .map(|error| error.to_string())
-        .unwrap_or_default();
-    let named = |line: &str| {
-        Some(line.strip_prefix("featureGates.")?.split_once(": requires ")?.0.to_owned())
-    };
-    assert_eq!(said.lines().filter_map(named).collect::<Vec<_>>().join(" "), without, "{said}");
-}
-
-#[test]
-fn stage_gates_set_all_gates_but_named_ones() {
-    let alpha =
-        with("featureGates: {AllAlpha: true, PriorityBoost: false, CustomMetricLabels: false}")
-            .unwrap();
-    assert!(alpha.enabled("ConcurrentAdmission") && alpha.enabled("SparkApplicationIntegration"));
-    assert!(
-        !alpha.enabled("PriorityBoost") && !alpha.enabled("UnadmittedWorkloadsObservability"),
-        "that is Beta"
-    );
-    assert!(!alpha.enabled("MultiKueueAllowInsecureKubeconfigs"), "nor what is locked");
-    let beta = with("featureGates: {AllBeta: false, PartialAdmission: true}").unwrap();
-    assert!(
-        beta.enabled("PartialAdmission")
-            && !beta.enabled("VisibilityOnDemand")
-            && beta.enabled("HierarchicalCohorts")
-    );
-    assert!(!beta.feature_gates.contains_key("AllBeta"));
-    let wrong = refused("featureGates: {AllAlpha: 1, AllGa: true}");
-    assert!(wrong.contains("featureGates[AllAlpha]: is 1, must be true or false"), "{wrong}");
-    assert!(refused("featureGates: {AllGa: true}").contains("unknown feature gate"));
-}
-
-#[rstest]
-#[case::some("PartialAdmission=false,ConcurrentAdmission=T", "", Ok((false, true)))]
-#[case::none("", "featureGates: {PartialAdmission: false}", Ok((false, false)))]
-#[case::all_of_a_stage(" AllAlpha=true , ", "", Ok((true, true)))]
-#[case::in_the_file_too(
-    "PartialAdmission=false",
-    "featureGates: {}",
-    Err("featureGates: may not be set here and by --feature-gates")
-)]
-#[case::no_value(
-    "PartialAdmission",
-    "",
-    Err("--feature-gates: PartialAdmission: write it as GATE=true or GATE=false")
-)]
-#[case::another_value(
-    "PartialAdmission=on",
-    "",
-    Err("--feature-gates: PartialAdmission=on: write it as GATE=true or GATE=false")
-)]
-#[case::unknown("NoGate=true", "", Err("featureGates.NoGate: unknown feature gate"))]
-#[case::locked(
-    "HierarchicalCohorts=false",
-    "",
-    Err("featureGates.HierarchicalCohorts: cannot be set to false, it is locked to true")
-)]
-fn gates_of_the_command_line(
-    #[case] flag: &str,
-    #[case] body: &str,
-    #[case] want: Result<(bool, bool), &str>,
-) {
-    let got = load_with_gates(&format!("{HEAD}{body}"), flag);
-    let got = got
-        .map(|config| (config.enabled("PartialAdmission"), config.enabled("ConcurrentAdmission")));
-    assert_eq!(got.map_err(|error| error.to_string()), want.map_err(str::to_owned));
-    // v1beta1 waits for pods only on request, so its conversion sets a gate that the file does not
-    // name.
-    let older = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n";
-    let older = load_with_gates(older, "PartialAdmission=false").unwrap();
-    assert!(!older.enabled("PartialAdmission") && !older.waits_for_pods_ready());
 }
 
 #[rstest]
@@ -418,57 +333,6 @@ fn invalid_yaml_is_rejected() {
 }
 
 #[test]
-fn gates_have_the_files_value_or_their_default() {
-    let config = with(
-        "featureGates: {PartialAdmission: false, ConcurrentAdmission: true, MultiKueueOrchestratedPreemption: true, \
-                       MultiKueue: true}",
-    )
-    .unwrap();
-    assert!(!config.enabled("PartialAdmission") && config.enabled("ConcurrentAdmission"));
-    assert!(config.enabled("FlavorFungibility") && !config.enabled("NoSuchGate"));
-    // The first three switch something. The last has its default value.
-    assert_eq!(told(&config), "");
-    let config =
-        with("featureGates: {WorkloadRequestUseMergePatch: true, MultiKueueRemoteSpecSync: false}")
-            .unwrap();
-    assert_eq!(
-        told(&config),
-        "featureGates.MultiKueueRemoteSpecSync: what this gate switches cannot be switched off here, or is not there\n\
-         featureGates.WorkloadRequestUseMergePatch: what this gate switches is not there"
-    );
-}
-
-#[rstest]
-#[case::by_default("", false)]
-#[case::for_one_cluster_at_a_time("featureGates: {MultiKueueOrchestratedPreemption: true}", true)]
-#[case::for_variants("featureGates: {ConcurrentAdmission: true}", true)]
-fn preemption_gates_hold_with_either_feature_gate(#[case] body: &str, #[case] hold: bool) {
-    assert_eq!(with(&format!("{body}\n")).unwrap().preemption_gates(), hold);
-}
-
-/// The controller or the hub reads each of these, so none may be reported as ignored.
-#[rstest]
-#[case::past_use("admissionFairSharing: {usageHalfLifeTime: 1h, resourceWeights: {cpu: 2}}", &[])]
-#[case::the_gate_of_past_use("featureGates: {AdmissionFairSharing: false, PriorityBoost: true}", &[])]
-#[case::the_gates_of_the_webhook(
-    "featureGates: {PriorityBoost: true, ConcurrentAdmission: true, RejectUpdatesToCQWithInvalidOnFlavors: true}",
-    &[]
-)]
-#[case::one_at_a_time("waitForPodsReady: {blockAdmission: true}", &[])]
-#[case::labels_of_metrics(
-    "metrics: {customLabels: [{name: team, sourceKind: LocalQueue}]}\nfeatureGates: {CustomMetricLabels: true}",
-    &[]
-)]
-#[case::not_waiting("featureGates: {DisableWaitForPodsReady: true}", &[])]
-#[case::no_collection("multiKueue: {gcInterval: 0s}", &[])]
-#[case::rounds_of_collection("multiKueue: {gcInterval: 2m}", &["multiKueue.gcInterval"])]
-fn only_fields_without_effect_are_ignored(#[case] body: &str, #[case] ignored: &[&str]) {
-    let config = with(&format!("{body}\n")).unwrap();
-    let paths: Vec<&str> = config.ignored().iter().map(|it| it.path.as_str()).collect();
-    assert_eq!(paths, ignored);
-}
-
-#[test]
 fn metric_label_has_the_value_of_the_object() {
     let entries = |key: &str, value: &str| Some([(key.to_owned(), value.to_owned())].into());
     let (labels, annotations) = (entries("team", "red"), entries("cost", "9"));
@@ -476,15 +340,15 @@ fn metric_label_has_the_value_of_the_object() {
         ("the label of its name", "{name: team}", "red"),
         ("a label of another", "{name: a, sourceLabelKey: team}", "red"),
         ("an annotation", "{name: team, sourceAnnotationKey: cost}", "9"),
-        ("one that is not there", "{name: cost}", ""),
-        ("one that is told apart", "{name: team, trackedValues: [blue, red]}", "red"),
+        ("an absent key", "{name: cost}", ""),
+        ("a tracked value", "{name: team, trackedValues: [blue, red]}", "red"),
         (
-            "one that is not",
+            "an untracked value",
             "{name: team, trackedValues: [blue]}",
             "kueue.x-k8s.io/_UNTRACKED_VALUE_",
         ),
         (
-            "nor is what is not there",
+            "an absent key with tracked values",
             "{name: cost, trackedValues: [a]}",
             "kueue.x-k8s.io/_UNTRACKED_VALUE_",
         ),
@@ -503,21 +367,7 @@ pub(super) const EVERY_FIELD: &str = include_str!("every_field.yaml");
 
 #[test]
 fn every_field_works_or_is_reported() {
-    insta::assert_snapshot!(told(&load(EVERY_FIELD).unwrap()));
-}
-
-#[test]
-fn alpha_integration_needs_its_gate() {
-    let listed = "integrations: {frameworks: [sparkoperator.k8s.io/sparkapplication]}\n";
-    let refused = with(listed).unwrap_err().to_string();
-    assert!(
-        refused.contains("integrations.frameworks[0]")
-            && refused.contains("SparkApplicationIntegration"),
-        "{refused}"
-    );
-    let config =
-        with(&format!("{listed}featureGates: {{SparkApplicationIntegration: true}}")).unwrap();
-    assert!(config.ignored().is_empty(), "{:?}", config.ignored());
+    insta::assert_snapshot!(ignored_lines(&load(EVERY_FIELD).unwrap()));
 }
 
 #[test]
@@ -544,12 +394,12 @@ fn configuration_round_trip_is_lossless() {
 fn fair_sharing_needs_strategies_and_numeric_weights() {
     let required = "fairSharing.preemptionStrategies: Required value: must be specified";
     for body in ["fairSharing: {}", "fairSharing: {preemptionStrategies: []}"] {
-        assert!(refused(body).ends_with(required), "{}", refused(body));
+        assert!(error_of(body).ends_with(required), "{}", error_of(body));
     }
     assert!(with("fairSharing: null").unwrap().fair_sharing.is_none());
     for weight in [".nan", ".inf", "-.inf", "lots"] {
         let said =
-            refused(&format!("admissionFairSharing: {{resourceWeights: {{cpu: {weight}}}}}"));
+            error_of(&format!("admissionFairSharing: {{resourceWeights: {{cpu: {weight}}}}}"));
         assert!(said.contains("resourceWeights") && said.contains(weight), "{weight}: {said}");
     }
     assert!(with("admissionFairSharing: {resourceWeights: {cpu: 0}}").is_ok());
@@ -581,6 +431,6 @@ fn metric_label_keys_are_copied_to_workloads() {
     "resources.transformations[0].outputs[pods]: Forbidden: counts the pods themselves"
 )]
 fn pods_resource_cannot_be_an_output(#[case] body: &str, #[case] error: &str) {
-    let said = refused(body);
+    let said = error_of(body);
     assert!(said.contains(error), "{said}");
 }

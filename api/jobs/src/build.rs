@@ -6,19 +6,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use serde_json::Value;
 
-use super::serving::Group;
-use super::{JobError, JobKind, Priority, TopologyGates, meta, owner_gvk, pod, workload_name};
+use super::kind::Group;
+use super::{
+    BuildOptions, JobError, JobKind, Priority, TopologyGates, meta, owner_gvk, pod, workload_name,
+};
 use switchyard_api::v1beta2::{PodSet, Workload, WorkloadSpec};
 use switchyard_syntax::{affinity, names};
-
-/// Settings of the configuration for new Workloads.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct BuildOptions<'a> {
-    /// Labels of the job to copy (`integrations.labelKeysToCopy`).
-    pub label_keys_to_copy: &'a [String],
-    /// Annotations of the job to copy, besides those that every Workload gets.
-    pub annotation_keys_to_copy: &'a [String],
-}
 
 /// The pod sets of a job for its Workload. If an environment variable occurs twice in a container,
 /// the last value stays at the place of the first, because the Workload's list is keyed by name.

@@ -2,18 +2,20 @@
 //! pods that serve are ([`super::stateful_set`], [`super::leader_worker_set`], see
 //! [`super::serving`]).
 //!
-//! An object of this sort is never stopped or started. The webhook marks its pod templates, so that
-//! its pods are created with the scheduling gate (`pod/`).
+//! Their objects are never stopped or started. The webhook marks their pod templates, so that the
+//! pods are created with the scheduling gate (`pod/`).
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::meta::{label, label_path, object_mut, queue_name, set_annotation, uid};
-use super::plain::count_at;
+use super::kind::{PodMetadata, Serving};
+use super::meta::{count_at, label, label_path, object_mut, queue_name, set_annotation, uid};
 use super::remote::remote_object;
-use super::serving::Serving;
 use super::topology::TopologySource;
-use super::{Finished, Held, JobError, JobKind, KindId, PodSetInfo, RemoteMeta};
+use super::{
+    Dependent, Finished, JobError, JobKind, KindId, KindProfile, PodSetInfo, Remote, RemoteMeta,
+    SuspendMode,
+};
 use switchyard_api::v1beta2::PodSet;
 use switchyard_syntax::field::{FieldError, Path};
 use switchyard_syntax::names;
@@ -31,12 +33,12 @@ pub(super) trait ByPods: Send + Sync + 'static {
         None
     }
 
-    /// See [`JobKind::dependencies`].
+    /// Kinds of objects between the object and its pods. See [`Dependent::dependencies`].
     fn dependencies(&self) -> &'static [KindId] {
         &[]
     }
 
-    /// See [`JobKind::skips`].
+    /// See [`KindProfile::skips`].
     fn skips(&self, object: &Value) -> bool {
         let _ = object;
         false
@@ -55,7 +57,7 @@ pub(super) trait ByPods: Send + Sync + 'static {
     /// See [`JobKind::topology_source`].
     fn topology_source(&self, object: &Value, index: usize, pod_set: &PodSet) -> TopologySource;
 
-    /// See [`JobKind::apply_topology_defaults`].
+    /// See [`KindProfile::apply_topology_defaults`].
     fn apply_topology_defaults(&self, object: &mut Value) {
         let _ = object;
     }
@@ -75,15 +77,15 @@ pub(super) trait ByPods: Send + Sync + 'static {
 
 /// A kind that is queued by its pods.
 #[derive(Debug, Clone, Copy)]
-pub struct Maker<K>(pub(super) K);
+pub struct PodOwner<K>(pub(super) K);
 
 /// Names the framework that gates the pods in a pod template. `at` are the keys of the template.
-pub(super) fn hold_back(object: &mut Value, at: &[&str], framework: &str) {
+pub(super) fn gate_pods_of(object: &mut Value, at: &[&str], framework: &str) {
     annotate(object, at, names::POD_SUSPENDING_PARENT, framework);
 }
 
 /// Copies queue and priority class of the object to a pod template.
-pub(super) fn hand_on(object: &mut Value, at: &[&str]) {
+pub(super) fn copy_queue_labels(object: &mut Value, at: &[&str]) {
     for key in [names::QUEUE_NAME, names::PRIORITY_CLASS] {
         if let Some(value) = label(object, key).filter(|value| !value.is_empty()).map(str::to_owned)
         {
@@ -105,48 +107,28 @@ pub(super) fn write(object: &mut Value, at: &[&str], map: &'static str, key: &st
     }
 }
 
+/// Sets labels and annotations in the pod template at these keys.
+pub(super) fn set_pod_metadata(object: &mut Value, at: &[&str], marks: &PodMetadata<'_>) {
+    for (map, entries) in [("labels", marks.labels), ("annotations", marks.annotations)] {
+        for (key, value) in entries {
+            write(object, at, map, key, value);
+        }
+    }
+}
+
 /// The object must keep a queue while its pods have one.
 fn queue_name_kept(old: &Value, new: &Value) -> Option<FieldError> {
     let taken = queue_name(new).is_empty() && !queue_name(old).is_empty();
     taken.then(|| FieldError::invalid(&label_path(names::QUEUE_NAME), "", "field is immutable"))
 }
 
-impl<K: ByPods> JobKind for Maker<K> {
+impl<K: ByPods> KindProfile for PodOwner<K> {
     fn id(&self) -> KindId {
         self.0.id()
     }
 
-    fn held(&self) -> Held {
-        Held::ByPods
-    }
-
-    fn serving(&self) -> Option<&dyn Serving> {
-        self.0.serving()
-    }
-
-    /// If each pod is a job, the webhook is enough.
-    fn is_watched(&self) -> bool {
-        self.0.serving().is_some()
-    }
-
-    fn is_sent(&self) -> bool {
-        self.0.serving().is_some_and(Serving::is_sent)
-    }
-
-    fn tells_its_end(&self) -> bool {
-        false
-    }
-
-    fn dependencies(&self) -> &'static [KindId] {
-        self.0.dependencies()
-    }
-
-    fn pod_sets(&self, job: &Value) -> Result<Vec<PodSet>, JobError> {
-        self.0.pod_sets(job)
-    }
-
-    fn topology_source(&self, job: &Value, index: usize, pod_set: &PodSet) -> TopologySource {
-        self.0.topology_source(job, index, pod_set)
+    fn dependent(&self) -> Option<&dyn Dependent> {
+        (!self.0.dependencies().is_empty()).then_some(self)
     }
 
     fn apply_topology_defaults(&self, job: &mut Value) {
@@ -155,6 +137,53 @@ impl<K: ByPods> JobKind for Maker<K> {
 
     fn skips(&self, job: &Value) -> bool {
         self.0.skips(job)
+    }
+
+    fn is_active(&self, job: &Value) -> bool {
+        !self.is_suspended(job)
+    }
+
+    fn finished(&self, _job: &Value) -> Option<Finished> {
+        None
+    }
+
+    fn pods_ready(&self, job: &Value) -> bool {
+        count_at(job, "/status/readyReplicas", 0) >= count_at(job, "/spec/replicas", 1)
+    }
+
+    fn validate(&self, job: &Value) -> Vec<FieldError> {
+        self.0.validate(job)
+    }
+}
+
+impl<K: ByPods> JobKind for PodOwner<K> {
+    fn suspend_mode(&self) -> SuspendMode {
+        SuspendMode::Pods
+    }
+
+    fn serving(&self) -> Option<&dyn Serving> {
+        self.0.serving()
+    }
+
+    fn remote(&self) -> Option<&dyn Remote> {
+        self.0.serving().is_some().then_some(self)
+    }
+
+    /// If each pod is a job, the webhook is enough.
+    fn is_watched(&self) -> bool {
+        self.0.serving().is_some()
+    }
+
+    fn reports_completion(&self) -> bool {
+        false
+    }
+
+    fn pod_sets(&self, job: &Value) -> Result<Vec<PodSet>, JobError> {
+        self.0.pod_sets(job)
+    }
+
+    fn topology_source(&self, job: &Value, index: usize, pod_set: &PodSet) -> TopologySource {
+        self.0.topology_source(job, index, pod_set)
     }
 
     /// As in Kueue: until a pod is ready, the queue may change.
@@ -166,10 +195,6 @@ impl<K: ByPods> JobKind for Maker<K> {
         self.0.mark(job);
     }
 
-    fn is_active(&self, job: &Value) -> bool {
-        !self.is_suspended(job)
-    }
-
     /// The pods are started, not the object.
     fn run(&self, _job: &mut Value, _infos: &[PodSetInfo]) -> Result<(), JobError> {
         Ok(())
@@ -177,32 +202,6 @@ impl<K: ByPods> JobKind for Maker<K> {
 
     fn restore(&self, _job: &mut Value, _pod_sets: &[PodSet]) -> bool {
         false
-    }
-
-    fn finished(&self, _job: &Value) -> Option<Finished> {
-        None
-    }
-
-    fn pods_ready(&self, job: &Value) -> bool {
-        count_at(job, "/status/readyReplicas", 0) >= count_at(job, "/spec/replicas", 1)
-    }
-
-    fn managed_by<'a>(&self, _job: &'a Value) -> Option<&'a str> {
-        None
-    }
-
-    fn set_managed_by(&self, _job: &mut Value, _manager: Option<&str>) {}
-
-    fn names_manager(&self) -> bool {
-        false
-    }
-
-    fn can_default_managed_by(&self, _job: &Value) -> bool {
-        false
-    }
-
-    fn validate(&self, job: &Value) -> Vec<FieldError> {
-        self.0.validate(job)
     }
 
     fn validate_update(&self, old: &Value, new: &Value) -> Vec<FieldError> {
@@ -213,12 +212,19 @@ impl<K: ByPods> JobKind for Maker<K> {
         errors.extend(self.0.validate_change(old, new));
         errors
     }
+}
 
+impl<K: ByPods> Dependent for PodOwner<K> {
+    fn dependencies(&self) -> &'static [KindId] {
+        self.0.dependencies()
+    }
+}
+
+impl<K: ByPods> Remote for PodOwner<K> {
     /// Sends the whole spec, because the worker's controller creates the pods. The annotation holds
     /// the uid of the hub's object, from which the names of groups and Workloads derive.
     fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {
-        let spec = job.get("spec").cloned().unwrap_or_else(|| json!({}));
-        let mut copy = remote_object(self.0.id(), job, spec, remote);
+        let mut copy = remote_object(self.0.id(), job, remote);
         set_annotation(&mut copy, names::MULTIKUEUE_ORIGIN_UID, uid(job));
         copy
     }

@@ -33,9 +33,7 @@ pub fn owner_gvk(kind: KindId) -> String {
 /// another name has the same marks, but the Workload does not name it.
 #[must_use]
 pub fn same_copy(kind: KindId, job: &Value, workload: &Workload) -> bool {
-    let same = |ours: Option<&str>, theirs: Option<&str>| {
-        ours.is_some_and(|it| !it.is_empty()) && ours == theirs
-    };
+    let same = |a: Option<&str>, b: Option<&str>| a.is_some_and(|it| !it.is_empty()) && a == b;
     same(hub_id(workload), meta::label(job, names::HUB_ID))
         && [names::WORKLOAD_UID, names::ATTEMPT]
             .iter()
@@ -50,7 +48,7 @@ pub fn is_copy_of_hub(job: &Value) -> bool {
 }
 
 /// Marks a Workload as another copy of the same original, for the same attempt.
-pub fn mark_as(of: &Workload, workload: &mut Workload) {
+pub fn mark_as_copy(of: &Workload, workload: &mut Workload) {
     let marks = |map: &Option<BTreeMap<String, String>>| -> BTreeMap<String, String> {
         let map = map.iter().flatten().filter(|(key, _)| MARKS.contains(&key.as_str()));
         map.map(|(key, value)| (key.clone(), value.clone())).collect()
@@ -87,7 +85,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{JobKind as _, apply_merge, batch_job::BatchJob};
+    use crate::{KindProfile as _, apply_merge, batch_job::BatchJob};
 
     #[test]
     fn second_copy_gets_only_the_marks_of_the_first() {
@@ -99,7 +97,7 @@ mod tests {
             serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": []}})).unwrap();
         let mut other = Workload::default();
         other.metadata.labels = Some(BTreeMap::from([("own".to_owned(), "z".to_owned())]));
-        mark_as(&first, &mut other);
+        mark_as_copy(&first, &mut other);
         let keys = |map: &Option<BTreeMap<String, String>>| {
             map.iter().flatten().map(|it| it.0.clone()).collect::<Vec<_>>()
         };

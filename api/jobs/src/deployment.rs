@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::KindId;
-use super::by_pods::{ByPods, Maker, hand_on, hold_back, write};
+use super::by_pods::{ByPods, PodOwner, copy_queue_labels, gate_pods_of, write};
 use super::topology::{PodRanks, TopologySource};
 use switchyard_api::v1beta2::PodSet;
 use switchyard_syntax::names;
@@ -16,7 +16,7 @@ use switchyard_syntax::names;
 pub struct Deployment;
 
 /// Deployment as a job kind.
-pub static DEPLOYMENT: Maker<Deployment> = Maker(Deployment);
+pub static DEPLOYMENT: PodOwner<Deployment> = PodOwner(Deployment);
 
 const TEMPLATE: &[&str] = &["spec", "template"];
 
@@ -32,9 +32,9 @@ impl ByPods for Deployment {
     }
 
     fn mark(&self, object: &mut Value) {
-        hold_back(object, TEMPLATE, self.id().framework);
+        gate_pods_of(object, TEMPLATE, self.id().framework);
         write(object, TEMPLATE, "labels", names::MANAGED, "true");
-        hand_on(object, TEMPLATE);
+        copy_queue_labels(object, TEMPLATE);
     }
 
     /// Each pod is one pod set and has the same annotations.

@@ -11,18 +11,18 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::{
-    JobKind, batch_job::BatchJob, equivalence::same_containers, meta, ray, restore_template,
-    workload_name_with_extra,
+    JobKind, equivalence::same_containers, meta, restore_template, workload_name_with_extra,
 };
-use switchyard_api::v1beta2::{PodSet, ReclaimablePod, Workload};
-use switchyard_syntax::{
-    field::{FieldError, Path},
-    names,
+use switchyard_api::{
+    slices,
+    v1beta2::{PodSet, Workload},
 };
+use switchyard_syntax::names;
 
-pub use switchyard_api::slices::{FEATURE_GATE, is_slice};
-
-const WITH_PARTIAL: &str = "partial admission and elastic job cannot be used together";
+pub use switchyard_api::slices::{
+    FEATURE_GATE, in_order, is_outdated, is_slice, mark_first, replacement_for, replaces,
+    slice_name,
+};
 
 /// Whether the job's annotation marks it as elastic.
 #[must_use]
@@ -63,7 +63,9 @@ pub fn resizing(kind: &dyn JobKind, wanted: &Value, there: &Value) -> Option<Val
     }
     let sized_as = |other: &Value| {
         let mut sized = there.clone();
-        kind.take_size(&mut sized, other);
+        if let Some(elastic) = kind.elastic() {
+            elastic.apply_counts(&mut sized, other);
+        }
         sized
     };
     let resized = sized_as(wanted);
@@ -87,10 +89,10 @@ pub fn resizing(kind: &dyn JobKind, wanted: &Value, there: &Value) -> Option<Val
 #[must_use]
 pub fn is_elastic(kind: &dyn JobKind, job: &Value) -> bool {
     may_be_elastic(kind, job)
-        && kind.elastic_templates(job).iter().all(|template| is_gated(job, template))
+        && kind.elastic_templates(job).iter().all(|template| has_gate(job, template))
 }
 
-fn is_gated(job: &Value, template: &str) -> bool {
+pub(super) fn has_gate(job: &Value, template: &str) -> bool {
     let gates = job
         .pointer(template)
         .and_then(|it| it.pointer("/spec/schedulingGates"))
@@ -239,22 +241,16 @@ pub fn mark_slice(
     if let Some(replaced) = replaced {
         let annotations = workload.metadata.annotations.get_or_insert_default();
         annotations.insert(names::WORKLOAD_SLICE_NAME.into(), slice_name(replaced).to_owned());
-        annotations.insert(names::WORKLOAD_SLICE_REPLACEMENT_FOR.into(), key(replaced));
+        annotations.insert(names::WORKLOAD_SLICE_REPLACEMENT_FOR.into(), slices::key(replaced));
     }
-}
-
-/// Marks a named Workload as the first slice of a chain.
-pub fn mark_first(workload: &mut Workload) {
-    let name = workload.metadata.name.clone().unwrap_or_default();
-    let annotations = workload.metadata.annotations.get_or_insert_default();
-    annotations.insert(names::ELASTIC_JOB.into(), "true".into());
-    annotations.insert(names::WORKLOAD_SLICE_NAME.into(), name);
 }
 
 /// Kueue's name of a slice for the job's generation. If a Workload of the job has that name,
 /// another name.
 fn free_name(kind: &dyn JobKind, job: &Value, known: &[Arc<Workload>]) -> String {
-    let (id, generation) = (kind.id(), kind.size_generation(job));
+    let generation = kind.elastic().map(|elastic| elastic.size_generation(job));
+    let (id, generation) =
+        (kind.id(), generation.unwrap_or_else(|| meta::generation(job).to_string()));
     let name = |extra: &str| {
         workload_name_with_extra(id.kind, id.group, meta::name(job), meta::uid(job), extra)
     };
@@ -264,150 +260,4 @@ fn free_name(kind: &dyn JobKind, job: &Value, known: &[Arc<Workload>]) -> String
     let others = (1..=2 * known.len()).map(|n| name(&format!("{generation}-{n}")));
     // There are more candidates than Workloads, so one is free.
     std::iter::once(first.clone()).chain(others).find(|name| !taken(name)).unwrap_or(first)
-}
-
-/// Whether a count of reclaimable pods exceeds the pods of an elastic job. It is then from
-/// before the job shrank and is ignored.
-#[must_use]
-pub fn is_outdated(workload: &Workload, pods: &ReclaimablePod) -> bool {
-    let pod_set = workload.spec.pod_sets.iter().find(|pod_set| pod_set.name == pods.name);
-    is_slice(workload) && pod_set.is_some_and(|pod_set| pods.count > pod_set.count)
-}
-
-/// The name of the chain, which is the name of its first slice. The pods bear it, too.
-#[must_use]
-pub fn slice_name(workload: &Workload) -> &str {
-    annotation(workload, names::WORKLOAD_SLICE_NAME)
-        .or(workload.metadata.name.as_deref())
-        .unwrap_or_default()
-}
-
-/// The slice that this one replaces, as `namespace/name`.
-#[must_use]
-pub fn replacement_for(workload: &Workload) -> Option<&str> {
-    annotation(workload, names::WORKLOAD_SLICE_REPLACEMENT_FOR)
-}
-
-/// Whether `new` replaces `old`.
-#[must_use]
-pub fn replaces(new: &Workload, old: &Workload) -> bool {
-    replacement_for(new).is_some_and(|replaced| replaced == key(old))
-}
-
-/// The Workloads of one job in the order of creation. Creation times have whole seconds. Within a
-/// second, a slice comes after the slice that it replaces.
-#[must_use]
-pub fn in_order(mut workloads: Vec<Arc<Workload>>) -> Vec<Arc<Workload>> {
-    let all = workloads.clone();
-    let before = |new: &Arc<Workload>| all.iter().find(|old| replaces(new, old));
-    // Ends the walk if a user has linked the chain to a ring.
-    let place = |workload: &Arc<Workload>| {
-        std::iter::successors(before(workload), |it| before(it)).take(all.len()).count()
-    };
-    workloads.sort_by_cached_key(|it| {
-        let made = it.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        (made, place(it), it.metadata.uid.clone())
-    });
-    workloads
-}
-
-fn annotation<'a>(workload: &'a Workload, name: &str) -> Option<&'a str> {
-    workload.metadata.annotations.as_ref()?.get(name).map(String::as_str)
-}
-
-fn key(workload: &Workload) -> String {
-    let part = |part: &Option<String>| part.clone().unwrap_or_default();
-    format!("{}/{}", part(&workload.metadata.namespace), part(&workload.metadata.name))
-}
-
-/// Errors of a job's elastic annotation, with the feature gate on. `old` is the job before an
-/// update.
-#[must_use]
-pub fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value) -> Vec<FieldError> {
-    let path = &meta::annotation_path(names::ELASTIC_JOB);
-    if let Some(old) = old {
-        let (before, now) = (is_marked(old), is_marked(job));
-        let changed = (before != now)
-            .then(|| FieldError::invalid(path, Value::from(now), "field is immutable"));
-        return changed.into_iter().chain(gates_lost(kind, old, job)).collect();
-    }
-    let id = kind.id();
-    if !is_marked(job) || kind.skips(job) {
-        return Vec::new();
-    }
-    if kind.elastic_templates(job).is_empty() {
-        let gvk = format!("{}, Kind={}", id.api_version(), id.kind);
-        return vec![FieldError::forbidden(
-            path,
-            &format!("elastic job is not supported for {gvk:?}"),
-        )];
-    }
-    if id == BatchJob.id() { with_partial_admission(job).into_iter().collect() } else { Vec::new() }
-}
-
-/// The error of a Job that is both elastic and partially admitted.
-fn with_partial_admission(job: &Value) -> Option<FieldError> {
-    let text = meta::annotation(job, names::JOB_MIN_PARALLELISM)?;
-    Some(FieldError::invalid(
-        &meta::annotation_path(names::JOB_MIN_PARALLELISM),
-        text,
-        WITH_PARTIAL,
-    ))
-}
-
-/// Errors of lost scheduling gates. The templates of a RayCluster may change while it runs, and
-/// without the gate its new pods would run whatever the quota.
-fn gates_lost(kind: &dyn JobKind, old: &Value, job: &Value) -> Vec<FieldError> {
-    if kind.id() != ray::RAY_CLUSTER.id() || !is_elastic(kind, old) || !may_be_elastic(kind, job) {
-        return Vec::new();
-    }
-    let gate = names::ELASTIC_JOB_SCHEDULING_GATE;
-    let detail = format!("an elastic job must have the ElasticJobSchedulingGate: {gate:?}");
-    let lost = |template: &String| {
-        let gates =
-            job.pointer(template).and_then(|it| it.pointer("/spec/schedulingGates")).cloned();
-        let path = path_of(template).child("spec").child("schedulingGates");
-        FieldError::invalid(&path, gates.unwrap_or_default(), &detail)
-    };
-    kind.elastic_templates(job)
-        .iter()
-        .filter(|template| !is_gated(job, template))
-        .map(lost)
-        .collect()
-}
-
-/// The error of a job with an autoscaler that is not elastic: what the autoscaler adds has to wait
-/// for quota. `enabled` is the feature gate of elastic jobs.
-#[must_use]
-pub fn validate_autoscaling(kind: &dyn JobKind, job: &Value, enabled: bool) -> Option<FieldError> {
-    let path = kind.autoscales(job).filter(|_| !(enabled && may_be_elastic(kind, job)))?;
-    if is_marked(job) && enabled {
-        let detail = format!(
-            "in-tree autoscaling is not supported for a MultiKueue-managed elastic {}",
-            kind.id().kind
-        );
-        return Some(FieldError::forbidden(&path, &detail));
-    }
-    // Kueue has one message for RayClusters and one for kinds that contain the spec of one.
-    let how = format!(
-        "enable the {FEATURE_GATE} feature gate and set the {:?}: \"true\" annotation",
-        names::ELASTIC_JOB
-    );
-    let detail = match kind.id() == ray::RAY_CLUSTER.id() {
-        true => {
-            format!("a kueue-managed RayCluster can use autoscaling only as an elastic job: {how}")
-        }
-        false => format!(
-            "a kueue managed job should only use autoscaling when workload slicing is enabled: {how}"
-        ),
-    };
-    Some(FieldError::invalid(&path, Value::from(true), detail))
-}
-
-/// Converts a JSON pointer to a field path.
-fn path_of(pointer: &str) -> Path {
-    pointer.split('/').skip(1).fold(Path::root(), |path, part| match part.parse() {
-        Ok(index) => path.index(index),
-        Err(_) => path.child(part),
-    })
 }

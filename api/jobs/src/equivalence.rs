@@ -42,7 +42,7 @@ pub fn is_equivalent(
     let admitted = conditions::is_true(conditions, conditions::ADMITTED);
     // A running job has the selectors of an admission that its Workload may have lost. The caller
     // reports that loss.
-    let places = Places { tolerations: !admitted, selectors: !admitted && suspended };
+    let places = PlacementFields { tolerations: !admitted, selectors: !admitted && suspended };
     if let Some(running) = infos.and_then(|infos| running_pod_sets(workload, infos)) {
         // A suspended job that is about to start, or was just stopped, has its own templates.
         return same_pod_sets(job_pod_sets, &running, places)
@@ -51,11 +51,11 @@ pub fn is_equivalent(
     same_pod_sets(job_pod_sets, &workload.spec.pod_sets, places)
 }
 
-fn same_pod_sets(a: &[PodSet], b: &[PodSet], places: Places) -> bool {
+fn same_pod_sets(a: &[PodSet], b: &[PodSet], places: PlacementFields) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_pod_set(a, b, places))
 }
 
-fn same_pod_set(a: &PodSet, b: &PodSet, places: Places) -> bool {
+fn same_pod_set(a: &PodSet, b: &PodSet, places: PlacementFields) -> bool {
     if a.count != b.count || a.min_count != b.min_count {
         return false;
     }
@@ -73,9 +73,9 @@ const AMOUNTS: [&str; 3] = ["resources", "resourceClaims", "runtimeClassName"];
 /// Fields of a pod's spec that affect placement, beside its tolerations.
 const SELECTORS: [&str; 2] = ["nodeSelector", "affinity"];
 
-/// Which placement fields are compared.
+/// The placement fields that are compared.
 #[derive(Clone, Copy)]
-struct Places {
+struct PlacementFields {
     tolerations: bool,
     selectors: bool,
 }

@@ -9,12 +9,13 @@ use std::sync::{
 };
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::meta::str_at;
-use super::plain::set;
 use super::remote::remote_object;
-use super::{Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta};
+use super::{
+    Finished, JobError, JobKind, KindId, KindProfile, Managed, PodSetInfo, Remote, RemoteMeta,
+    status,
+};
 use switchyard_api::v1beta2::PodSet;
 
 /// A kind that the configuration names.
@@ -30,23 +31,14 @@ static NAMED: RwLock<Vec<&'static External>> = RwLock::new(Vec::new());
 /// Whether one of them replaces a built-in kind that is not enabled.
 static SHADOWS: AtomicBool = AtomicBool::new(false);
 
-/// The kind that a configuration calls `Kind.version.group`. `None` if the text has another form or
-/// names a built-in kind. Equal names give the same kind.
-///
-/// Its resource name is the plural that Kubernetes' code generators would make.
-#[must_use]
-pub fn external_kind(name: &str) -> Option<&'static dyn JobKind> {
-    super::framework_of(name).is_none().then(|| made(name)).flatten()
-}
-
-/// As [`external_kind`], for a built-in kind that is not enabled. From then on, the external kind
-/// replaces the built-in kind in this process.
+/// As [`crate::external_kind`], for a built-in kind that is not enabled. From then on, the external
+/// kind replaces the built-in kind in this process.
 pub(super) fn external_kind_in_place(name: &str) -> Option<&'static dyn JobKind> {
     SHADOWS.store(true, Ordering::Relaxed);
     made(name)
 }
 
-fn made(name: &str) -> Option<&'static dyn JobKind> {
+pub(super) fn made(name: &str) -> Option<&'static dyn JobKind> {
     let mut parts = name.splitn(3, '.');
     let (kind, version, group) = (parts.next()?, parts.next()?, parts.next()?);
     // Names of built-in frameworks contain dots, too.
@@ -85,22 +77,40 @@ pub(super) fn named(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
     Some(found)
 }
 
-fn status(job: &Value) -> Map<String, Value> {
-    job.get("status").and_then(Value::as_object).cloned().unwrap_or_default()
-}
-
 /// Only the Workload tells about a job of the kind. So the job counts as suspended, never reports
 /// its end, and is never changed.
-impl JobKind for External {
+impl KindProfile for External {
     fn id(&self) -> KindId {
         self.id
+    }
+
+    fn is_active(&self, _job: &Value) -> bool {
+        false
+    }
+
+    fn finished(&self, _job: &Value) -> Option<Finished> {
+        None
+    }
+
+    fn pods_ready(&self, _job: &Value) -> bool {
+        false
+    }
+}
+
+impl JobKind for External {
+    fn managed(&self) -> Option<&dyn Managed> {
+        Some(self)
+    }
+
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
     }
 
     fn makes_workloads(&self) -> bool {
         false
     }
 
-    fn tells_its_end(&self) -> bool {
+    fn reports_completion(&self) -> bool {
         false
     }
 
@@ -120,10 +130,6 @@ impl JobKind for External {
 
     fn suspend(&self, _job: &mut Value) {}
 
-    fn is_active(&self, _job: &Value) -> bool {
-        false
-    }
-
     fn run(&self, _job: &mut Value, _infos: &[PodSetInfo]) -> Result<(), JobError> {
         Ok(())
     }
@@ -131,36 +137,19 @@ impl JobKind for External {
     fn restore(&self, _job: &mut Value, _pod_sets: &[PodSet]) -> bool {
         false
     }
+}
 
-    fn finished(&self, _job: &Value) -> Option<Finished> {
-        None
-    }
-
-    fn pods_ready(&self, _job: &Value) -> bool {
-        false
-    }
-
-    fn managed_by<'a>(&self, job: &'a Value) -> Option<&'a str> {
-        Some(str_at(job, "/spec/managedBy")).filter(|manager| !manager.is_empty())
-    }
-
-    fn set_managed_by(&self, job: &mut Value, manager: Option<&str>) {
-        set(job, &["spec", "managedBy"], manager.map(Value::from));
-    }
-
+impl Managed for External {
     /// The kind's own webhook sets the manager.
     fn can_default_managed_by(&self, _job: &Value) -> bool {
         false
     }
+}
 
+impl Remote for External {
     /// The whole object, except for its status and metadata of this cluster.
     fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {
-        let mut copy = remote_object(
-            self.id,
-            job,
-            job.get("spec").cloned().unwrap_or_else(|| json!({})),
-            remote,
-        );
+        let mut copy = remote_object(self.id, job, remote);
         if let Some(fields) = copy.as_object_mut() {
             for (field, value) in job.as_object().into_iter().flatten() {
                 if field != "status" && !fields.contains_key(field) {
@@ -173,11 +162,10 @@ impl JobKind for External {
     }
 
     fn mirror_status(&self, local: &Value, remote: &Value) -> Option<Value> {
-        let wanted = status(remote);
-        (!wanted.is_empty() && wanted != status(local)).then_some(Value::Object(wanted))
+        status::copied(local, remote)
     }
 
     fn reset_status(&self, local: &Value, _now: Timestamp) -> Option<Value> {
-        (!status(local).is_empty()).then(|| json!({}))
+        (!status::fields(local).is_empty()).then(|| json!({}))
     }
 }

@@ -6,10 +6,11 @@
 
 use serde_json::{Map, Value};
 
-use super::meta::{annotation, str_at};
-use super::plain::{Keys, PlainKind, Slot, count_at, finished_by, true_condition};
+use super::meta::{Keys, annotation, count_at, str_at};
+use super::plain::{PlainKind, Slot};
+use super::status::{finished_by, true_condition};
 use super::topology::{self, PodRanks, REPLICA_INDEX};
-use super::{Finished, JobError, KindId};
+use super::{Finished, JobError, KindId, KindProfile};
 use switchyard_syntax::field::Path;
 use switchyard_syntax::names;
 
@@ -89,40 +90,9 @@ pub static MPI_JOB: Kubeflow = Kubeflow {
     controller: "kubeflow.org/mpi-operator",
 };
 
-impl PlainKind for Kubeflow {
+impl KindProfile for Kubeflow {
     fn id(&self) -> KindId {
         self.id
-    }
-
-    fn suspend_at(&self) -> Keys {
-        &["spec", "runPolicy", "suspend"]
-    }
-
-    fn managed_by_at(&self) -> Option<Keys> {
-        Some(&["spec", "runPolicy", "managedBy"])
-    }
-
-    fn own_controller(&self) -> &'static str {
-        self.controller
-    }
-
-    fn slots(&self, job: &Value) -> Result<Vec<Slot>, JobError> {
-        let slot = |type_: &&str| {
-            let at = format!("/spec/{}/{type_}", self.specs);
-            job.pointer(&at).filter(|spec| !spec.is_null())?;
-            Some(Slot {
-                name: (*type_).to_owned(),
-                template: format!("{at}/template"),
-                replicas: format!("{at}/replicas"),
-                count: count_at(job, &format!("{at}/replicas"), 1),
-                ranks: PodRanks::by(REPLICA_INDEX),
-            })
-        };
-        Ok(self.types.iter().filter_map(slot).collect())
-    }
-
-    fn metadata_path(&self, slot: &Slot) -> Path {
-        Path::new("spec").child(self.specs).key(&slot.name).child("template").child("metadata")
     }
 
     /// If the launcher of an MPIJob also works, its workers are numbered from 1.
@@ -157,6 +127,39 @@ impl PlainKind for Kubeflow {
     fn priority_class(&self, job: &Value) -> Option<String> {
         let named = str_at(job, "/spec/runPolicy/schedulingPolicy/priorityClass");
         (!named.is_empty()).then(|| named.to_owned())
+    }
+}
+
+impl PlainKind for Kubeflow {
+    fn suspend_at(&self) -> Keys {
+        &["spec", "runPolicy", "suspend"]
+    }
+
+    fn managed_by_at(&self) -> Option<Keys> {
+        Some(&["spec", "runPolicy", "managedBy"])
+    }
+
+    fn own_controller(&self) -> &'static str {
+        self.controller
+    }
+
+    fn slots(&self, job: &Value) -> Result<Vec<Slot>, JobError> {
+        let slot = |type_: &&str| {
+            let at = format!("/spec/{}/{type_}", self.specs);
+            job.pointer(&at).filter(|spec| !spec.is_null())?;
+            Some(Slot {
+                name: (*type_).to_owned(),
+                template: format!("{at}/template"),
+                replicas: format!("{at}/replicas"),
+                count: count_at(job, &format!("{at}/replicas"), 1),
+                ranks: PodRanks::by(REPLICA_INDEX),
+            })
+        };
+        Ok(self.types.iter().filter_map(slot).collect())
+    }
+
+    fn metadata_path(&self, slot: &Slot) -> Path {
+        Path::new("spec").child(self.specs).key(&slot.name).child("template").child("metadata")
     }
 
     fn trim_copy(&self, spec: &mut Map<String, Value>) {

@@ -3,21 +3,20 @@
 
 use serde_json::Value;
 
-use super::by_pods::{ByPods, Maker, annotate, hand_on, hold_back, replicas};
-use super::meta::{annotation, label, name, str_at};
-use super::plain::count_at;
+use super::by_pods::{
+    ByPods, PodOwner, annotate, copy_queue_labels, gate_pods_of, replicas, set_pod_metadata,
+};
+use super::frameworks::LEADER_WORKER_SET as FRAMEWORK;
+use super::meta::{annotation, count_at, label, name, str_at};
 use super::pod::{changed_shape, group_name};
 use super::serving::{
-    Group, Marks, Serving, enrol, follow_queue, naming_uid, no_template, template,
+    Group, PodMetadata, Serving, follow_queue, original_uid, set_group, template,
 };
 use super::topology::{self, PodRanks, TopologySource};
 use super::{JobError, KindId, workload_name};
 use switchyard_api::v1beta2::{DEFAULT_POD_SET_NAME, PodSet};
 use switchyard_syntax::field::{FieldError, Path};
 use switchyard_syntax::names;
-
-/// Its name in the configuration and in the annotations of its pods.
-pub(super) const FRAMEWORK: &str = "leaderworkerset.x-k8s.io/leaderworkerset";
 
 const ID: KindId = KindId {
     group: "leaderworkerset.x-k8s.io",
@@ -32,7 +31,7 @@ const ID: KindId = KindId {
 pub struct LeaderWorkerSet;
 
 /// LeaderWorkerSet as a job kind.
-pub static LEADER_WORKER_SET: Maker<LeaderWorkerSet> = Maker(LeaderWorkerSet);
+pub static LEADER_WORKER_SET: PodOwner<LeaderWorkerSet> = PodOwner(LeaderWorkerSet);
 
 const LEADER: &str = "/spec/leaderWorkerTemplate/leaderTemplate";
 const WORKER: &str = "/spec/leaderWorkerTemplate/workerTemplate";
@@ -65,7 +64,7 @@ fn size(object: &Value) -> (i64, Path) {
 }
 
 fn group_of(object: &Value, index: &str) -> String {
-    named_group(name(object), naming_uid(object), index)
+    named_group(name(object), original_uid(object), index)
 }
 
 fn named_group(name: &str, uid: &str, index: &str) -> String {
@@ -90,7 +89,7 @@ fn positive(text: &str) -> bool {
 }
 
 fn pod_set(object: &Value, at: &str, name: &str, count: i64) -> Result<PodSet, JobError> {
-    let mut template = template(object, at).ok_or_else(|| no_template(at))?;
+    let mut template = template(object, at)?;
     for map in ["/metadata/labels", "/metadata/annotations"] {
         if let Some(map) = template.pointer_mut(map).and_then(Value::as_object_mut) {
             map.retain(|key, _| !key.starts_with(PREFIX) || key == SET_NAME);
@@ -137,9 +136,9 @@ impl ByPods for LeaderWorkerSet {
     fn mark(&self, object: &mut Value) {
         for field in templates(object) {
             let at = ["spec", "leaderWorkerTemplate", field];
-            hold_back(object, &at, FRAMEWORK);
+            gate_pods_of(object, &at, FRAMEWORK);
             annotate(object, &at, names::POD_GROUP_SERVING, "true");
-            hand_on(object, &at);
+            copy_queue_labels(object, &at);
         }
     }
 
@@ -213,10 +212,6 @@ impl ByPods for LeaderWorkerSet {
 }
 
 impl Serving for LeaderWorkerSet {
-    fn is_sent(&self) -> bool {
-        true
-    }
-
     fn first_group(&self, name: &str, uid: &str) -> Option<String> {
         Some(named_group(name, uid, "0"))
     }
@@ -225,9 +220,9 @@ impl Serving for LeaderWorkerSet {
         Some(replicas(object).0)
     }
 
-    fn mark_pods(&self, object: &mut Value, marks: &Marks<'_>) {
+    fn mark_pods(&self, object: &mut Value, marks: &PodMetadata<'_>) {
         for field in templates(object) {
-            marks.put(object, &["spec", "leaderWorkerTemplate", field]);
+            set_pod_metadata(object, &["spec", "leaderWorkerTemplate", field], marks);
         }
     }
 
@@ -236,16 +231,18 @@ impl Serving for LeaderWorkerSet {
         let group = |index: u32| Group {
             name: group_of(object, &index.to_string()),
             index: Some(index),
-            at_rest: false,
+            is_scaled_down: false,
         };
         (0..count).map(group).collect()
     }
 
-    fn maker_of<'a>(&self, part: &'a Value) -> Option<&'a str> {
-        let ours = |part: &Value| annotation(part, names::POD_SUSPENDING_PARENT) == Some(FRAMEWORK);
-        let of_template = |part: &Value| part.pointer("/spec/template").is_some_and(ours);
-        let ours = ours(part) || str_at(part, "/kind") == "StatefulSet" && of_template(part);
-        ours.then(|| label(part, SET_NAME)).flatten()
+    fn owner_of<'a>(&self, part: &'a Value) -> Option<&'a str> {
+        let is_marked =
+            |part: &Value| annotation(part, names::POD_SUSPENDING_PARENT) == Some(FRAMEWORK);
+        let of_template = |part: &Value| part.pointer("/spec/template").is_some_and(is_marked);
+        let is_marked =
+            is_marked(part) || str_at(part, "/kind") == "StatefulSet" && of_template(part);
+        is_marked.then(|| label(part, SET_NAME)).flatten()
     }
 
     fn join(&self, object: &Value, pod: &mut Value) -> bool {
@@ -259,7 +256,7 @@ impl Serving for LeaderWorkerSet {
             (true, None) => "leader",
             (true, Some(_)) => "worker",
         };
-        enrol(pod, &group_of(object, &index), size(object).0, role);
+        set_group(pod, &group_of(object, &index), size(object).0, role);
         follow_queue(object, pod);
         true
     }

@@ -37,6 +37,37 @@ pub fn i32_at(object: &Value, pointer: &str) -> Option<i32> {
     object.pointer(pointer).and_then(Value::as_i64).and_then(|n| i32::try_from(n).ok())
 }
 
+/// The integer at a JSON pointer, or `default` if it is absent.
+pub(super) fn count_at(object: &Value, pointer: &str, default: i64) -> i64 {
+    object.pointer(pointer).and_then(Value::as_i64).unwrap_or(default)
+}
+
+/// The list at a JSON pointer, or an empty list if it is absent.
+pub(super) fn list_at<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    object.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Path of a field, as keys of nested objects.
+pub type Keys = &'static [&'static str];
+
+/// The field that names the controller of a job, in most kinds.
+pub(super) const MANAGED_BY: Keys = &["spec", "managedBy"];
+
+/// The value of a field.
+pub(super) fn value_at(object: &Value, keys: Keys) -> Option<&Value> {
+    keys.iter().try_fold(object, |at, key| at.get(key))
+}
+
+/// Sets or removes a field.
+pub(super) fn set_value(object: &mut Value, keys: Keys, value: Option<Value>) {
+    let Some((last, parents)) = keys.split_last() else { return };
+    let Some(map) = object_mut(object, parents) else { return };
+    match value {
+        Some(value) => map.insert((*last).to_owned(), value),
+        None => map.remove(*last),
+    };
+}
+
 /// `metadata.name`.
 #[must_use]
 pub fn name(object: &Value) -> &str {
@@ -176,6 +207,12 @@ pub fn set_prebuilt_workload_name(object: &mut Value, workload: &str) {
     } else {
         set_annotation(object, names::PREBUILT_WORKLOAD_NAME, workload);
     }
+}
+
+/// Whether a hub sent the object. Then its Workloads come with it.
+#[must_use]
+pub fn is_sent(object: &Value) -> bool {
+    label(object, names::MULTIKUEUE_ORIGIN).is_some()
 }
 
 /// Longest label value, in bytes (API limit).

@@ -19,16 +19,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::meta::{i32_at, str_at};
-
-/// Conditions of a job object.
-pub(super) fn conditions(job: &Value) -> impl Iterator<Item = &Value> {
-    job.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten()
-}
-
-/// True when the condition of that type has status True.
-pub(super) fn is_true(job: &Value, type_: &str) -> bool {
-    conditions(job).any(|c| str_at(c, "/type") == type_ && str_at(c, "/status") == "True")
-}
+use super::status::{self, conditions, is_true};
 
 fn is_finished(job: &Value) -> bool {
     is_true(job, "Complete") || is_true(job, "Failed")
@@ -45,7 +36,7 @@ pub fn merged_status(local: &Value, remote: &Value) -> Option<Value> {
     if is_finished(local) {
         return None;
     }
-    let mut status = remote.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    let mut status = status::fields(remote);
     // These are uids of the worker cluster's pods.
     status.remove("uncountedTerminatedPods");
     keep_growing(&mut status, local);
@@ -71,7 +62,7 @@ pub fn reset_status(local: &Value, now: Timestamp) -> Option<Value> {
     if is_finished(local) || !is_suspended(local) {
         return None;
     }
-    let mut status = local.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    let mut status = status::fields(local);
     if status.is_empty() {
         return None;
     }
@@ -100,7 +91,7 @@ pub(super) fn waiting_status(local: &Value, now: Timestamp) -> Option<Value> {
     if is_finished(local) || !is_suspended(local) || is_true(local, "Suspended") || !is_at_rest {
         return None;
     }
-    let mut status = local.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    let mut status = status::fields(local);
     let mut all: Vec<Value> =
         conditions(local).filter(|it| str_at(it, "/type") != "Suspended").cloned().collect();
     all.push(suspended(now));

@@ -2,6 +2,19 @@
 
 use std::num::IntErrorKind;
 
+use super::JobError;
+
+/// A number of pods. `pointer` is the JSON pointer of its field.
+///
+/// # Errors
+/// [`JobError::Malformed`] if it is negative or above 32 bits.
+pub(super) fn pods(count: i64, pointer: &str) -> Result<i32, JobError> {
+    i32::try_from(count).ok().filter(|count| *count >= 0).ok_or_else(|| {
+        let problem = format!("gives {count} pods; must be between 0 and {}", i32::MAX);
+        JobError::malformed(pointer, problem)
+    })
+}
+
 /// Parses a whole number.
 ///
 /// # Errors

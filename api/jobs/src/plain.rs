@@ -1,25 +1,22 @@
 //! Kinds with a suspend field and pod templates in their spec: most kinds of CRDs.
 //!
-//! A kind of this sort lists its templates ([`Slot`]) and interprets its status. All such kinds
-//! share the code here for start, stop, restore, remote copies and status mirroring.
+//! A kind of this sort lists its templates ([`Slot`]) and says how its status is read
+//! ([`KindProfile`]). All of them share the code here for start, stop, restore, remote copies and
+//! status mirroring.
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::meta::{generation, last_transition, object_mut, str_at};
-use super::mirror::conditions;
+use super::meta::{self, Keys, object_mut, set_value, value_at};
 use super::remote::remote_object;
-use super::template::{clean_template, quantities_as_text};
+use super::template::own_template;
 use super::topology::{PodRanks, TopologySource};
 use super::{
-    Dependency, Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop,
-    restore_template, suspend_and_restore,
+    JobError, JobKind, KindProfile, Managed, PodSetInfo, Remote, RemoteMeta, Stop, error, number,
+    restore_template, status, suspend_and_restore,
 };
-use switchyard_api::v1beta2::{PodSet, ReclaimablePod};
+use switchyard_api::v1beta2::PodSet;
 use switchyard_syntax::field::{FieldError, Path};
-
-/// Path of a field, as keys of nested objects.
-pub(super) type Keys = &'static [&'static str];
 
 /// One pod set of a job, and its place in the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,10 +34,7 @@ pub(super) struct Slot {
 }
 
 /// A kind with a suspend field and pod templates in its spec.
-pub(super) trait PlainKind: Send + Sync + 'static {
-    /// The identity of the kind.
-    fn id(&self) -> KindId;
-
+pub(super) trait PlainKind: KindProfile {
     /// The field that suspends.
     fn suspend_at(&self) -> Keys {
         &["spec", "suspend"]
@@ -49,31 +43,15 @@ pub(super) trait PlainKind: Send + Sync + 'static {
     /// The field that names the controller of a job. `None` if the kind has none. On a hub, only
     /// the suspension keeps such a job from running.
     fn managed_by_at(&self) -> Option<Keys> {
-        Some(&["spec", "managedBy"])
+        Some(meta::MANAGED_BY)
     }
 
     /// The value of that field for the kind's own controller.
     fn own_controller(&self) -> &'static str;
 
-    /// See [`JobKind::followed_fields`].
-    fn followed_fields(&self) -> &'static [&'static str] {
+    /// See [`Remote::propagated_fields`].
+    fn propagated(&self) -> &'static [&'static str] {
         &[]
-    }
-
-    /// See [`JobKind::dependencies`].
-    fn dependencies(&self) -> &'static [KindId] {
-        &[]
-    }
-
-    /// See [`JobKind::depends_on`].
-    fn depends_on(&self, job: &Value) -> Option<Dependency> {
-        let _ = job;
-        None
-    }
-
-    /// See [`JobKind::attach`].
-    fn attach(&self, job: &mut Value, found: &Value) {
-        let _ = (job, found);
     }
 
     /// The pod sets, in Kueue's order.
@@ -87,22 +65,17 @@ pub(super) trait PlainKind: Send + Sync + 'static {
     /// # Errors
     /// [`JobError::Malformed`] if there is none.
     fn template(&self, job: &Value, slot: &Slot) -> Result<Value, JobError> {
-        own_template(job, slot, self.id())
+        own_template(job, &slot.template, self.id())
     }
 
     /// Path of the metadata of a slot's template, for errors.
     fn metadata_path(&self, slot: &Slot) -> Path {
-        Path::new(&dotted(&slot.template)).child("metadata")
+        Path::new(&error::dotted(&slot.template)).child("metadata")
     }
 
     /// See [`TopologySource::hint`].
     fn topology_hint(&self) -> &'static str {
         ""
-    }
-
-    /// See [`JobKind::apply_topology_defaults`].
-    fn apply_topology_defaults(&self, job: &mut Value) {
-        let _ = job;
     }
 
     /// Writes out templates that the kind's controller would generate.
@@ -141,91 +114,9 @@ pub(super) trait PlainKind: Send + Sync + 'static {
 
     /// The next step of a stop, for kinds with several steps. `None`: suspend and restore in one
     /// step.
-    fn stop(&self, job: &Value) -> Option<Stop> {
+    fn staged_stop(&self, job: &Value) -> Option<Stop> {
         let _ = job;
         None
-    }
-
-    /// See [`JobKind::skips`].
-    fn skips(&self, job: &Value) -> bool {
-        let _ = job;
-        false
-    }
-
-    /// See [`JobKind::elastic_templates`].
-    fn elastic_templates(&self, job: &Value) -> Vec<String> {
-        let _ = job;
-        Vec::new()
-    }
-
-    /// See [`JobKind::size_generation`].
-    fn size_generation(&self, job: &Value) -> String {
-        generation(job).to_string()
-    }
-
-    /// See [`JobKind::resizes`].
-    fn resizes(&self) -> bool {
-        false
-    }
-
-    /// See [`JobKind::resize`].
-    fn resize(&self, job: &mut Value, pod_sets: &[PodSet]) {
-        let _ = (job, pod_sets);
-    }
-
-    /// See [`JobKind::take_size`].
-    fn take_size(&self, job: &mut Value, other: &Value) {
-        let _ = (job, other);
-    }
-
-    /// See [`JobKind::autoscales`].
-    fn autoscales(&self, job: &Value) -> Option<Path> {
-        let _ = job;
-        None
-    }
-
-    /// See [`JobKind::is_active`].
-    fn is_active(&self, job: &Value) -> bool;
-
-    /// See [`JobKind::cleans_up`].
-    fn cleans_up(&self, job: &Value) -> bool {
-        let _ = job;
-        false
-    }
-
-    /// See [`JobKind::on_hold`].
-    fn on_hold(&self, job: &Value) -> bool {
-        let _ = job;
-        false
-    }
-
-    /// See [`JobKind::finished`].
-    fn finished(&self, job: &Value) -> Option<Finished>;
-
-    /// See [`JobKind::ended_at`].
-    fn ended_at(&self, job: &Value) -> Option<Timestamp> {
-        last_transition(job)
-    }
-
-    /// See [`JobKind::pods_ready`].
-    fn pods_ready(&self, job: &Value) -> bool;
-
-    /// See [`JobKind::reclaimable`].
-    fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
-        let _ = job;
-        Vec::new()
-    }
-
-    /// See [`JobKind::priority_class`].
-    fn priority_class(&self, job: &Value) -> Option<String> {
-        let _ = job;
-        None
-    }
-
-    /// Errors of a job.
-    fn validate(&self, job: &Value) -> Vec<FieldError> {
-        let _ = job;
-        Vec::new()
     }
 
     /// Errors of an update that do not depend on the new state alone.
@@ -245,75 +136,9 @@ pub(super) trait PlainKind: Send + Sync + 'static {
     }
 }
 
-/// An error about the value at a JSON pointer.
-pub(super) fn malformed(pointer: &str, problem: impl Into<String>) -> JobError {
-    JobError::Malformed { field: dotted(pointer), problem: problem.into() }
-}
-
-/// Converts `/spec/groups/0/template` to `spec.groups[0].template`.
-fn dotted(pointer: &str) -> String {
-    let mut text = String::with_capacity(pointer.len());
-    for part in pointer.split('/').filter(|part| !part.is_empty()) {
-        if part.bytes().all(|byte| byte.is_ascii_digit()) {
-            text.push_str(&format!("[{part}]"));
-        } else {
-            if !text.is_empty() {
-                text.push('.');
-            }
-            text.push_str(part);
-        }
-    }
-    text
-}
-
-/// The integer at a JSON pointer, or `default` if it is absent.
-pub(super) fn count_at(job: &Value, pointer: &str, default: i64) -> i64 {
-    job.pointer(pointer).and_then(Value::as_i64).unwrap_or(default)
-}
-
-/// The list at a JSON pointer, or an empty list if it is absent.
-pub(super) fn list_at<'a>(job: &'a Value, pointer: &str) -> &'a [Value] {
-    job.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-/// The first of the job's true conditions with one of these types.
-pub(super) fn true_condition<'a>(job: &'a Value, types: &[&str]) -> Option<&'a Value> {
-    conditions(job)
-        .find(|it| types.contains(&str_at(it, "/type")) && str_at(it, "/status") == "True")
-}
-
-/// The end of a job that reports it by one of two conditions.
-pub(super) fn finished_by(job: &Value, success: &str, failure: &str) -> Option<Finished> {
-    let condition = true_condition(job, &[success, failure])?;
-    let (type_, message) = (str_at(condition, "/type"), str_at(condition, "/message"));
-    Some(Finished { success: type_ == success, message: message.to_owned() })
-}
-
-/// The pod template in the job, without metadata other than labels and annotations.
-pub(super) fn own_template(job: &Value, slot: &Slot, id: KindId) -> Result<Value, JobError> {
-    let template = job
-        .pointer(&slot.template)
-        .filter(|template| template.get("spec").is_some_and(Value::is_object));
-    let template = template.ok_or_else(|| {
-        malformed(
-            &format!("{}/spec", slot.template),
-            format!("is missing; {} needs a pod template here", id.kind),
-        )
-    })?;
-    let mut template = clean_template(template, &[]);
-    quantities_as_text(&mut template);
-    Ok(template)
-}
-
 fn pod_set(kind: &impl PlainKind, job: &Value, slot: &Slot) -> Result<PodSet, JobError> {
     let template = kind.template(job, slot)?;
-    let count = i32::try_from(slot.count).ok().filter(|count| *count >= 0);
-    let count = count.ok_or_else(|| {
-        malformed(
-            &slot.replicas,
-            format!("gives {} pods; must be between 0 and {}", slot.count, i32::MAX),
-        )
-    })?;
+    let count = number::pods(slot.count, &slot.replicas)?;
     Ok(PodSet {
         name: slot.name.to_lowercase(),
         template: template.into(),
@@ -322,58 +147,22 @@ fn pod_set(kind: &impl PlainKind, job: &Value, slot: &Slot) -> Result<PodSet, Jo
     })
 }
 
-/// Sets or removes a field.
-pub(super) fn set(job: &mut Value, keys: Keys, value: Option<Value>) {
-    let Some((last, parents)) = keys.split_last() else { return };
-    let Some(map) = object_mut(job, parents) else { return };
-    match value {
-        Some(value) => map.insert((*last).to_owned(), value),
-        None => map.remove(*last),
-    };
-}
-
-fn pointer(keys: Keys) -> String {
-    keys.iter().fold(String::new(), |pointer, key| format!("{pointer}/{key}"))
-}
-
-fn status(job: &Value) -> Map<String, Value> {
-    job.get("status").and_then(Value::as_object).cloned().unwrap_or_default()
-}
-
 impl<K: PlainKind> JobKind for K {
-    fn id(&self) -> KindId {
-        PlainKind::id(self)
+    fn managed(&self) -> Option<&dyn Managed> {
+        self.managed_by_at().is_some().then_some(self)
     }
 
-    fn dependencies(&self) -> &'static [KindId] {
-        PlainKind::dependencies(self)
-    }
-
-    fn followed_fields(&self) -> &'static [&'static str] {
-        PlainKind::followed_fields(self)
-    }
-
-    fn depends_on(&self, job: &Value) -> Option<Dependency> {
-        PlainKind::depends_on(self, job)
-    }
-
-    fn attach(&self, job: &mut Value, found: &Value) {
-        PlainKind::attach(self, job, found);
-    }
-
-    fn stop(&self, job: &Value, pod_sets: Option<&[PodSet]>) -> Stop {
-        PlainKind::stop(self, job).unwrap_or_else(|| suspend_and_restore(self, job, pod_sets))
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
     }
 
     fn pod_sets(&self, job: &Value) -> Result<Vec<PodSet>, JobError> {
         let mut job = job.clone();
         self.complete(&mut job);
-        let (slots, id) = (self.slots(&job)?, PlainKind::id(self));
+        let slots = self.slots(&job)?;
         if slots.is_empty() {
-            return Err(malformed(
-                "/spec",
-                format!("has no pod template; {} needs at least one", id.kind),
-            ));
+            let problem = format!("has no pod template; {} needs at least one", self.id().kind);
+            return Err(JobError::malformed("/spec", problem));
         }
         let mut pod_sets =
             slots.iter().map(|slot| pod_set(self, &job, slot)).collect::<Result<Vec<_>, _>>()?;
@@ -391,32 +180,12 @@ impl<K: PlainKind> JobKind for K {
         }
     }
 
-    fn apply_topology_defaults(&self, job: &mut Value) {
-        PlainKind::apply_topology_defaults(self, job);
-    }
-
-    fn skips(&self, job: &Value) -> bool {
-        PlainKind::skips(self, job)
-    }
-
     fn is_suspended(&self, job: &Value) -> bool {
-        job.pointer(&pointer(self.suspend_at())).and_then(Value::as_bool).unwrap_or(false)
+        value_at(job, self.suspend_at()).and_then(Value::as_bool).unwrap_or(false)
     }
 
     fn suspend(&self, job: &mut Value) {
-        set(job, self.suspend_at(), Some(Value::from(true)));
-    }
-
-    fn is_active(&self, job: &Value) -> bool {
-        PlainKind::is_active(self, job)
-    }
-
-    fn cleans_up(&self, job: &Value) -> bool {
-        PlainKind::cleans_up(self, job)
-    }
-
-    fn on_hold(&self, job: &Value) -> bool {
-        PlainKind::on_hold(self, job)
+        set_value(job, self.suspend_at(), Some(Value::from(true)));
     }
 
     fn run(&self, job: &mut Value, infos: &[PodSetInfo]) -> Result<(), JobError> {
@@ -426,7 +195,7 @@ impl<K: PlainKind> JobKind for K {
             return Err(JobError::PodSetCount { want: slots.len(), got: infos.len() });
         }
         self.merge(job, &slots, infos)?;
-        set(job, self.suspend_at(), Some(Value::from(false)));
+        set_value(job, self.suspend_at(), Some(Value::from(false)));
         Ok(())
     }
 
@@ -436,116 +205,58 @@ impl<K: PlainKind> JobKind for K {
         slots.is_some_and(|slots| self.unmerge(job, &slots, pod_sets))
     }
 
-    fn elastic_templates(&self, job: &Value) -> Vec<String> {
-        PlainKind::elastic_templates(self, job)
+    fn stop(&self, job: &Value, pod_sets: Option<&[PodSet]>) -> Stop {
+        self.staged_stop(job).unwrap_or_else(|| suspend_and_restore(self, job, pod_sets))
     }
 
-    fn size_generation(&self, job: &Value) -> String {
-        PlainKind::size_generation(self, job)
+    fn validate_update(&self, old: &Value, new: &Value) -> Vec<FieldError> {
+        let mut errors = self.validate(new);
+        errors.extend(self.validate_change(old, new));
+        errors
     }
+}
 
-    fn resizes(&self) -> bool {
-        PlainKind::resizes(self)
-    }
-
-    fn resize(&self, job: &mut Value, pod_sets: &[PodSet]) {
-        PlainKind::resize(self, job, pod_sets);
-    }
-
-    fn take_size(&self, job: &mut Value, other: &Value) {
-        PlainKind::take_size(self, job, other);
-    }
-
-    fn autoscales(&self, job: &Value) -> Option<Path> {
-        PlainKind::autoscales(self, job)
-    }
-
-    fn finished(&self, job: &Value) -> Option<Finished> {
-        PlainKind::finished(self, job)
-    }
-
-    fn ended_at(&self, job: &Value) -> Option<Timestamp> {
-        PlainKind::ended_at(self, job)
-    }
-
-    fn pods_ready(&self, job: &Value) -> bool {
-        PlainKind::pods_ready(self, job)
-    }
-
-    fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
-        PlainKind::reclaimable(self, job)
-    }
-
-    fn priority_class(&self, job: &Value) -> Option<String> {
-        PlainKind::priority_class(self, job)
-    }
-
-    fn managed_by<'a>(&self, job: &'a Value) -> Option<&'a str> {
-        Some(str_at(job, &pointer(self.managed_by_at()?))).filter(|manager| !manager.is_empty())
-    }
-
-    fn set_managed_by(&self, job: &mut Value, manager: Option<&str>) {
-        if let Some(keys) = self.managed_by_at() {
-            set(job, keys, manager.map(Value::from));
-        }
+impl<K: PlainKind> Managed for K {
+    fn manager_field(&self) -> Keys {
+        self.managed_by_at().unwrap_or(meta::MANAGED_BY)
     }
 
     fn can_default_managed_by(&self, job: &Value) -> bool {
         self.managed_by_at().is_some()
             && self.managed_by(job).is_none_or(|manager| manager == self.own_controller())
     }
+}
 
-    fn names_manager(&self) -> bool {
-        self.managed_by_at().is_some()
-    }
-
-    fn validate(&self, job: &Value) -> Vec<FieldError> {
-        PlainKind::validate(self, job)
-    }
-
-    fn validate_update(&self, old: &Value, new: &Value) -> Vec<FieldError> {
-        let mut errors = PlainKind::validate(self, new);
-        errors.extend(self.validate_change(old, new));
-        errors
+impl<K: PlainKind> Remote for K {
+    fn propagated_fields(&self) -> &'static [&'static str] {
+        self.propagated()
     }
 
     fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {
-        let spec = job.get("spec").cloned().unwrap_or_else(|| json!({}));
-        let mut copy = remote_object(PlainKind::id(self), job, spec, remote);
+        let mut copy = remote_object(self.id(), job, remote);
         if let Some(spec) = object_mut(&mut copy, &["spec"]) {
             self.trim_copy(spec);
         }
-        JobKind::suspend(self, &mut copy);
+        self.suspend(&mut copy);
         self.set_managed_by(&mut copy, None);
         copy
     }
 
     /// The copy's status unchanged. A finished job never changes again.
     fn mirror_status(&self, local: &Value, remote: &Value) -> Option<Value> {
-        let wanted = status(remote);
-        let finished = PlainKind::finished(self, local).is_some();
-        (!finished && !wanted.is_empty() && wanted != status(local))
-            .then_some(Value::Object(wanted))
+        if self.finished(local).is_some() {
+            return None;
+        }
+        status::copied(local, remote)
     }
 
     fn reset_status(&self, local: &Value, _now: Timestamp) -> Option<Value> {
-        let before = status(local);
-        if PlainKind::finished(self, local).is_some() || before.is_empty() {
+        let before = status::fields(local);
+        if self.finished(local).is_some() || before.is_empty() {
             return None;
         }
         let mut wanted = before.clone();
         wanted.retain(|field, _| self.required_status().contains(&field.as_str()));
         (wanted != before).then_some(Value::Object(wanted))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pointers_read_as_users_write_fields() {
-        assert_eq!(dotted("/spec/groups/0/template/spec"), "spec.groups[0].template.spec");
-        assert_eq!(dotted("/spec"), "spec");
     }
 }

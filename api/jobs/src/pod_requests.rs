@@ -70,7 +70,7 @@ pub enum RequestProblem {
         resources: Vec<String>,
     },
     /// The API server would reject the pod because of a LimitRange.
-    #[error("{}", said(violations))]
+    #[error("{}", join_violations(violations))]
     LimitRange {
         /// All violations.
         violations: Vec<Violation>,
@@ -78,7 +78,7 @@ pub enum RequestProblem {
 }
 
 /// One violation as it is, several in brackets.
-fn said(violations: &[Violation]) -> String {
+fn join_violations(violations: &[Violation]) -> String {
     let texts: Vec<String> = violations.iter().map(Violation::to_string).collect();
     if let [only] = texts.as_slice() { only.clone() } else { format!("[{}]", texts.join(", ")) }
 }

@@ -6,8 +6,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{PodSchedulingGate, Toleration};
 use serde_json::{Map, Value};
 
-use super::{JobError, elastic, meta};
-use switchyard_api::v1beta2::{PodSet, PodSetAssignment, ResourceFlavor, Workload};
+use super::{JobError, meta};
+use switchyard_api::{
+    slices,
+    v1beta2::{PodSet, PodSetAssignment, ResourceFlavor, Workload},
+};
 use switchyard_syntax::{conditions, names};
 
 /// Annotations of pods with the name of their Workload. Only a start writes them. Slices of an
@@ -59,11 +62,9 @@ pub fn pod_set_infos<'f>(
         if assignment.topology_assignment.is_some() {
             info.await_places(pod_set);
         }
-        if elastic::is_slice(workload) {
-            info.annotations.insert(
-                names::WORKLOAD_SLICE_NAME.into(),
-                elastic::slice_name(workload).to_owned(),
-            );
+        if slices::is_slice(workload) {
+            info.annotations
+                .insert(names::WORKLOAD_SLICE_NAME.into(), slices::slice_name(workload).to_owned());
             info.labels.insert(names::ELASTIC_POD.into(), "true".into());
         }
         info.labels.extend(common.clone());

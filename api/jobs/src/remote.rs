@@ -5,14 +5,15 @@ use serde_json::{Value, json};
 use super::{KindId, RemoteMeta, meta};
 use switchyard_syntax::names;
 
-/// The copy of a job with this spec: name, namespace, the user's labels and annotations, and the
-/// link to its Workload. It has no owner, uid, finalizer or status.
-pub(super) fn remote_object(id: KindId, job: &Value, spec: Value, remote: RemoteMeta<'_>) -> Value {
+/// The copy of a job: name, namespace, the user's labels and annotations, its spec, and the link
+/// to its Workload. It has no owner, uid, finalizer or status.
+pub(super) fn remote_object(id: KindId, job: &Value, remote: RemoteMeta<'_>) -> Value {
     let mut copy = json!({
         "apiVersion": id.api_version(),
         "kind": id.kind,
         "metadata": { "name": meta::name(job), "namespace": meta::namespace(job) },
     });
+    let spec = job.get("spec").cloned().unwrap_or_else(|| json!({}));
     if let Some(fields) = copy.as_object_mut() {
         fields.insert("spec".to_owned(), spec);
     }

@@ -4,101 +4,17 @@
 
 use serde_json::Value;
 
+use super::JobError;
 use super::meta::{
     LABEL_VALUE_MAX, annotation, controller_of, i32_at, label, queue_name, set_annotation,
     set_label, set_prebuilt_workload_name, str_at, uid, workload_priority_class,
 };
-use super::pod::{group_name, is_gated, is_terminated};
+use super::pod::{is_gated, is_terminated};
+use super::template::template_at;
 use switchyard_syntax::names;
 
-/// A group of pods that should exist.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
-    /// Its name, which is also the name of its Workload.
-    pub name: String,
-    /// Index among the object's groups, for kinds with several groups.
-    pub index: Option<u32>,
-    /// Whether it is scaled to zero. Then its Workload is on hold or is not created.
-    pub at_rest: bool,
-}
-
-/// Labels and annotations for pods.
-#[derive(Debug, Clone, Copy)]
-pub struct Marks<'a> {
-    /// Labels.
-    pub labels: &'a [(&'a str, &'a str)],
-    /// Annotations.
-    pub annotations: &'a [(&'a str, &'a str)],
-}
-
-impl Marks<'_> {
-    /// Sets them in the pod template at these keys.
-    pub(super) fn put(&self, object: &mut Value, at: &[&str]) {
-        for (map, entries) in [("labels", self.labels), ("annotations", self.annotations)] {
-            for (key, value) in entries {
-                super::by_pods::write(object, at, map, key, value);
-            }
-        }
-    }
-}
-
-/// Whether the object is a pod of a serving group, or an object between that pod and the group's
-/// owner.
-#[must_use]
-pub fn is_part(object: &Value) -> bool {
-    super::kinds()
-        .iter()
-        .any(|kind| kind.serving().is_some_and(|serving| serving.maker_of(object).is_some()))
-}
-
-/// Facet of kinds with serving groups. [`super::JobKind::pod_sets`] are the pod sets of one group.
-pub trait Serving: Send + Sync {
-    /// Whether a hub sends the object itself: its pods then run where it is, and those that it has
-    /// on the hub wait.
-    fn is_sent(&self) -> bool;
-
-    /// Sets labels and annotations in its pod templates, so that its pods have them.
-    fn mark_pods(&self, object: &mut Value, marks: &Marks<'_>);
-
-    /// The name of the first group of the object with that name and uid. The object is dispatched
-    /// with this group, and the other groups go to the same cluster. `None` if objects of the kind
-    /// have one group. Names on a worker derive from the hub's uid.
-    fn first_group(&self, name: &str, uid: &str) -> Option<String> {
-        let _ = (name, uid);
-        None
-    }
-
-    /// The number of groups that the object asks for. A hub propagates changes of it to the copy.
-    /// `None` if objects of the kind have one group.
-    fn replicas(&self, object: &Value) -> Option<i64> {
-        let _ = object;
-        None
-    }
-
-    /// The groups that should exist.
-    fn groups(&self, object: &Value) -> Vec<Group>;
-
-    /// The name that an older Kueue gave the object's only group, without its uid. `None` if the
-    /// names have not changed.
-    fn older_group(&self, object: &Value) -> Option<String> {
-        let _ = object;
-        None
-    }
-
-    /// Makes the group use that older name. The mark is kept beside the object's own fields and
-    /// never written to the API server.
-    fn name_as_older(&self, object: &mut Value) {
-        let _ = object;
-    }
-
-    /// The name of the object that a part (a pod, or an object in between) belongs to. Both have
-    /// the same namespace.
-    fn maker_of<'a>(&self, part: &'a Value) -> Option<&'a str>;
-
-    /// Makes a pod a member of its group. Returns true if the pod changed. A pod whose group is not
-    /// known yet stays unchanged.
-    fn join(&self, object: &Value, pod: &mut Value) -> bool;
-}
+pub use super::kind::{Group, PodMetadata, Serving};
+pub use super::meta::is_sent;
 
 /// The name of one of several groups where jobs are identified by name.
 #[must_use]
@@ -108,20 +24,14 @@ pub fn part_name(object: &str, index: &str) -> String {
 
 /// The uid from which the names of the object's groups derive. For a copy, the uid of the hub's
 /// object.
-pub(super) fn naming_uid(object: &Value) -> &str {
+pub(super) fn original_uid(object: &Value) -> &str {
     let origin = annotation(object, names::MULTIKUEUE_ORIGIN_UID).filter(|_| is_sent(object));
     origin.unwrap_or_else(|| uid(object))
 }
 
-/// Whether a hub sent the object. Then its Workloads come with it.
-#[must_use]
-pub fn is_sent(object: &Value) -> bool {
-    label(object, names::MULTIKUEUE_ORIGIN).is_some()
-}
-
 /// Records the group of a pod: the group's name, which is also that of its Workload, its number of
 /// pods, and the pod's role.
-pub(super) fn enrol(pod: &mut Value, group: &str, count: i64, role: &str) {
+pub(super) fn set_group(pod: &mut Value, group: &str, count: i64, role: &str) {
     set_label(pod, names::MANAGED, "true");
     if group.len() <= LABEL_VALUE_MAX {
         set_label(pod, names::POD_GROUP_NAME, group);
@@ -150,13 +60,6 @@ pub(super) fn follow_priority(object: &Value, pod: &mut Value) {
     if !class.is_empty() {
         set_label(pod, names::PRIORITY_CLASS, class);
     }
-}
-
-/// Whether the pod belongs to a serving framework and has no group yet.
-pub(super) fn awaits_group(pod: &Value) -> bool {
-    let by = annotation(pod, names::POD_SUSPENDING_PARENT);
-    let serving = [super::stateful_set::FRAMEWORK, super::leader_worker_set::FRAMEWORK];
-    by.is_some_and(|by| serving.contains(&by)) && group_name(pod).is_none()
 }
 
 /// Whether the pod has the revision that a rolling update of its StatefulSet replaces. The update
@@ -200,21 +103,12 @@ pub fn is_ending(pod: &Value) -> bool {
     is_terminated(pod) || super::meta::is_deleting(pod)
 }
 
-/// The pod template at a JSON pointer, with the user's labels and annotations, and with quantities
-/// as text.
-pub(super) fn template(object: &Value, pointer: &str) -> Option<Value> {
-    let template =
-        object.pointer(pointer).filter(|it| it.get("spec").is_some_and(Value::is_object))?;
-    let mut template = super::template::clean_template(template, &[]);
-    super::template::quantities_as_text(&mut template);
-    Some(template)
-}
-
-/// The error of a missing or empty pod template.
-pub(super) fn no_template(pointer: &str) -> super::JobError {
-    let field = format!("{}.spec", pointer.trim_start_matches('/').replace('/', "."));
-    super::JobError::Malformed {
-        field,
-        problem: "is missing; a pod template is needed here".into(),
-    }
+/// The pod template at a JSON pointer, for the Workload.
+///
+/// # Errors
+/// [`JobError::Malformed`] if there is none.
+pub(super) fn template(object: &Value, pointer: &str) -> Result<Value, JobError> {
+    template_at(object, pointer).ok_or_else(|| {
+        JobError::malformed(&format!("{pointer}/spec"), "is missing; a pod template is needed here")
+    })
 }

@@ -3,20 +3,18 @@
 
 use serde_json::Value;
 
-use super::by_pods::{ByPods, Maker, hold_back, replicas};
+use super::by_pods::{ByPods, PodOwner, gate_pods_of, replicas, set_pod_metadata};
+use super::frameworks::STATEFUL_SET as FRAMEWORK;
 use super::meta::{annotation, name, queue_name, set_annotation, set_label, str_at};
 use super::pod::{changed_shape, group_name};
 use super::serving::{
-    Group, Marks, Serving, enrol, follow_priority, follow_queue, naming_uid, no_template, template,
+    Group, PodMetadata, Serving, follow_priority, follow_queue, original_uid, set_group, template,
 };
 use super::topology::{PodRanks, TopologySource};
-use super::{JobError, KindId, workload_name};
+use super::{JobError, KindId, number, workload_name};
 use switchyard_api::v1beta2::{DEFAULT_POD_SET_NAME, PodSet};
 use switchyard_syntax::field::{FieldError, Path};
 use switchyard_syntax::names;
-
-/// Its name in the configuration and in the annotations of its pods.
-pub(super) const FRAMEWORK: &str = "statefulset";
 
 /// The identity of the kind.
 pub(super) const ID: KindId = KindId {
@@ -32,7 +30,7 @@ pub(super) const ID: KindId = KindId {
 pub struct StatefulSet;
 
 /// StatefulSet as a job kind.
-pub static STATEFUL_SET: Maker<StatefulSet> = Maker(StatefulSet);
+pub static STATEFUL_SET: PodOwner<StatefulSet> = PodOwner(StatefulSet);
 
 const TEMPLATE: &str = "/spec/template";
 /// The label of a StatefulSet's pods with their index.
@@ -42,7 +40,7 @@ const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
 const OLDER: &str = "switchyard.dev/olderGroup";
 
 fn group_of(object: &Value) -> String {
-    let uid = if object.get(OLDER).is_some() { "" } else { naming_uid(object) };
+    let uid = if object.get(OLDER).is_some() { "" } else { original_uid(object) };
     workload_name(ID.kind, ID.group, name(object), uid)
 }
 
@@ -52,7 +50,7 @@ impl ByPods for StatefulSet {
     }
 
     fn mark(&self, object: &mut Value) {
-        hold_back(object, &["spec", "template"], FRAMEWORK);
+        gate_pods_of(object, &["spec", "template"], FRAMEWORK);
     }
 
     fn serving(&self) -> Option<&dyn Serving> {
@@ -67,18 +65,12 @@ impl ByPods for StatefulSet {
     }
 
     fn pod_sets(&self, object: &Value) -> Result<Vec<PodSet>, JobError> {
-        let mut template = template(object, TEMPLATE).ok_or_else(|| no_template(TEMPLATE))?;
+        let mut template = template(object, TEMPLATE)?;
         // As in Kueue: labels and annotations come with the pods.
         if let Some(fields) = template.as_object_mut() {
             fields.remove("metadata");
         }
-        let (count, path) = replicas(object);
-        let count = i32::try_from(count).ok().filter(|count| *count >= 0).ok_or_else(|| {
-            JobError::Malformed {
-                field: path.to_string(),
-                problem: format!("gives {count} pods; must be between 0 and {}", i32::MAX),
-            }
-        })?;
+        let count = number::pods(replicas(object).0, "/spec/replicas")?;
         Ok(vec![PodSet {
             name: DEFAULT_POD_SET_NAME.into(),
             template: template.into(),
@@ -110,29 +102,25 @@ impl ByPods for StatefulSet {
 }
 
 impl Serving for StatefulSet {
-    fn is_sent(&self) -> bool {
-        true
-    }
-
-    fn mark_pods(&self, object: &mut Value, marks: &Marks<'_>) {
-        marks.put(object, &["spec", "template"]);
+    fn mark_pods(&self, object: &mut Value, marks: &PodMetadata<'_>) {
+        set_pod_metadata(object, &["spec", "template"], marks);
     }
 
     fn groups(&self, object: &Value) -> Vec<Group> {
-        vec![Group { name: group_of(object), index: None, at_rest: replicas(object).0 <= 0 }]
+        vec![Group { name: group_of(object), index: None, is_scaled_down: replicas(object).0 <= 0 }]
     }
 
     fn older_group(&self, object: &Value) -> Option<String> {
         Some(workload_name(ID.kind, ID.group, name(object), ""))
     }
 
-    fn name_as_older(&self, object: &mut Value) {
+    fn use_older_group_name(&self, object: &mut Value) {
         if let Some(fields) = object.as_object_mut() {
             fields.insert(OLDER.to_owned(), true.into());
         }
     }
 
-    fn maker_of<'a>(&self, part: &'a Value) -> Option<&'a str> {
+    fn owner_of<'a>(&self, part: &'a Value) -> Option<&'a str> {
         if annotation(part, names::POD_SUSPENDING_PARENT) != Some(FRAMEWORK) {
             return None;
         }
@@ -155,7 +143,7 @@ impl Serving for StatefulSet {
             // The pod will be deleted.
             return false;
         }
-        enrol(pod, &group, count, DEFAULT_POD_SET_NAME);
+        set_group(pod, &group, count, DEFAULT_POD_SET_NAME);
         set_annotation(pod, names::POD_GROUP_FAST_ADMISSION, "true");
         set_annotation(pod, names::POD_GROUP_POD_INDEX_LABEL, POD_INDEX);
         let queue = queue_name(object);

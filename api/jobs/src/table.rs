@@ -1,7 +1,9 @@
 //! The table of all job kinds, and lookups in it.
 
+use serde_json::Value;
+
 use super::{
-    Held, JobKind, app_wrapper, batch_job, deployment, external, external_kind, job_set, kubeflow,
+    JobKind, SuspendMode, app_wrapper, batch_job, deployment, external, job_set, kubeflow,
     leader_worker_set, pod, ray, spark_application, stateful_set, train_job,
 };
 
@@ -32,18 +34,20 @@ pub fn kinds() -> &'static [&'static dyn JobKind] {
     KINDS
 }
 
-/// The kinds that a configuration names: built-in ones (`integrations.frameworks`) in the order of
-/// [`kinds`], then external ones (`Kind.version.group`), which may be built in if they are not
-/// enabled. Names of kinds that are not managed here are left out. Kinds that are queued by their
-/// pods ([`Held::ByPods`]) bring the kind Pod with them.
+/// The kinds that a configuration enables. First the built-in ones (`integrations.frameworks`), in
+/// the order of [`kinds`]. Then the external ones (`Kind.version.group`), which may also name a
+/// built-in kind that is not enabled.
+///
+/// Unknown names are left out. Kinds that are queued by their pods ([`SuspendMode::Pods`]) also
+/// enable Pod.
 #[must_use]
 pub fn enabled_kinds(frameworks: &[String]) -> Vec<&'static dyn JobKind> {
     let named = |kind: &dyn JobKind| frameworks.iter().any(|name| name == kind.id().framework);
-    let pods = kinds().iter().any(|kind| kind.held() == Held::ByPods && named(*kind));
+    let pods = kinds().iter().any(|kind| kind.suspend_mode() == SuspendMode::Pods && named(*kind));
     let mut enabled: Vec<&'static dyn JobKind> = kinds()
         .iter()
         .copied()
-        .filter(|kind| named(*kind) || pods && kind.held() == Held::Gated)
+        .filter(|kind| named(*kind) || pods && kind.suspend_mode() == SuspendMode::Gate)
         .collect();
     enabled.extend(frameworks.iter().filter_map(|name| match framework_of(name) {
         None => external_kind(name),
@@ -79,4 +83,22 @@ pub fn framework_of(external: &str) -> Option<&'static str> {
 pub fn kind_of_owner(api_version: &str, kind: &str) -> Option<&'static dyn JobKind> {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     kind_for(group, kind)
+}
+
+/// Whether the object is a pod of a serving group, or an object between that pod and the group's
+/// owner.
+#[must_use]
+pub fn is_serving_part(object: &Value) -> bool {
+    kinds()
+        .iter()
+        .any(|kind| kind.serving().is_some_and(|serving| serving.owner_of(object).is_some()))
+}
+
+/// The kind that a configuration calls `Kind.version.group`. `None` if the text has another form or
+/// names a built-in kind. Equal names give the same kind.
+///
+/// Its resource name is the plural that Kubernetes' code generators would make.
+#[must_use]
+pub fn external_kind(name: &str) -> Option<&'static dyn JobKind> {
+    framework_of(name).is_none().then(|| external::made(name)).flatten()
 }

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use super::{JobError, KindId};
+
 /// The template with only labels and annotations in its metadata. The labels `drop`, which the
 /// job's controller sets and which differ between clusters, are removed.
 pub(super) fn clean_template(template: &Value, drop: &[&str]) -> Value {
@@ -42,6 +44,27 @@ pub(super) fn quantities_as_text(template: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(quantities_as_text),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// The pod template at a JSON pointer, with the user's labels and annotations, and with quantities
+/// as text. `None` if it has no spec.
+pub(super) fn template_at(object: &Value, pointer: &str) -> Option<Value> {
+    let template = object.pointer(pointer);
+    let template = template.filter(|it| it.get("spec").is_some_and(Value::is_object))?;
+    let mut template = clean_template(template, &[]);
+    quantities_as_text(&mut template);
+    Some(template)
+}
+
+/// [`template_at`] of a job that needs a template there.
+///
+/// # Errors
+/// [`JobError::Malformed`] if there is none.
+pub(super) fn own_template(job: &Value, pointer: &str, id: KindId) -> Result<Value, JobError> {
+    template_at(job, pointer).ok_or_else(|| {
+        let problem = format!("is missing; {} needs a pod template here", id.kind);
+        JobError::malformed(&format!("{pointer}/spec"), problem)
+    })
 }
 
 fn number_as_text(value: &mut Value) {

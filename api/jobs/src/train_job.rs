@@ -1,18 +1,24 @@
 //! `trainer.kubeflow.org/v1alpha1` TrainJob. Its controller creates a JobSet from a runtime, which
 //! is a separate object.
 //!
-//! The reconciler attaches the runtime to the job ([`JobKind::depends_on`],
-//! [`JobKind::attach`]). Attaching builds the JobSet that the controller would create, as far as
+//! The reconciler attaches the runtime to the job ([`Dependent::depends_on`],
+//! [`Dependent::attach`]). Attaching builds the JobSet that the controller would create, as far as
 //! quota and placement depend on it. Admission is written as a runtime patch of its own manager,
 //! which the controller merges into the JobSet. The controller's additions for a framework
 //! (environment variables, ports, volumes) are left out of the Workload, as in Kueue.
 
 use serde_json::{Map, Value, json};
 
-use super::meta::{self, object_mut, str_at};
-use super::plain::{PlainKind, Slot, count_at, finished_by, list_at, malformed, own_template};
+use super::job_set::{JobCounts, pods, replicas};
+use super::meta::{self, count_at, list_at, object_mut, str_at};
+use super::plain::{PlainKind, Slot};
+use super::status::finished_by;
+use super::template::own_template;
 use super::topology::PodRanks;
-use super::{Dependency, Finished, JobError, KindId, PodSetInfo, Stop, strategic};
+use super::{
+    Dependency, Dependent, Finished, JobError, JobKind, KindId, KindProfile, PodSetInfo, Stop,
+    strategic,
+};
 use switchyard_api::v1beta2::{PodSet, ReclaimablePod};
 use switchyard_syntax::field::Path;
 
@@ -34,7 +40,6 @@ const STORAGE_URI: &str = "STORAGE_URI";
 /// The field with the attached JobSet. Not a field of the API.
 const JOB_SET: &str = "switchyard.dev/jobSet";
 const JOBS: &str = "/switchyard.dev~1jobSet/replicatedJobs";
-const STATUSES: &str = "/status/jobsStatus";
 /// Marks a replicated job that a patch adds to the runtime's. Not a field of the API.
 const ADDED: &str = "switchyard.dev/added";
 
@@ -135,12 +140,12 @@ fn set_trainer(job: &Value, policy: Option<&Value>, replicated: &mut Value) {
         .and_then(Value::as_array_mut);
     let trains_in = |container: &&mut Value| str_at(container, "/name") == NODE;
     let Some(container) = containers.into_iter().flatten().find(trains_in) else { return };
-    let mut says = Map::new();
+    let mut overrides = Map::new();
     let own = |field: &str| trainer.get(field).filter(|value| !value.is_null()).cloned();
     for field in ["image", "command", "args"] {
-        says.extend(own(field).filter(|_| trains).map(|value| (field.to_owned(), value)));
+        overrides.extend(own(field).filter(|_| trains).map(|value| (field.to_owned(), value)));
     }
-    strategic::patch(container, &Value::Object(says));
+    strategic::patch(container, &Value::Object(overrides));
     add_env(container, list_at(trainer, "/env"));
     if let (Some(resources), Some(container)) = (own("resourcesPerNode"), container.as_object_mut())
     {
@@ -236,10 +241,10 @@ fn patches_mut(job: &mut Value) -> Option<&mut Map<String, Value>> {
 }
 
 fn has_patches(job: &Value) -> bool {
-    let ours =
+    let patch =
         list_at(job, "/spec/runtimePatches").iter().find(|it| str_at(it, "/manager") == MANAGER);
-    ours.is_some_and(|ours| {
-        !list_at(ours, "/trainingRuntimeSpec/template/spec/replicatedJobs").is_empty()
+    patch.is_some_and(|patch| {
+        !list_at(patch, "/trainingRuntimeSpec/template/spec/replicatedJobs").is_empty()
     })
 }
 
@@ -286,15 +291,11 @@ fn patch_of(job: &Value, slot: &Slot, info: &PodSetInfo) -> Result<Value, JobErr
     )
 }
 
-fn replicas(replicated: &Value) -> i64 {
-    count_at(replicated, "/replicas", 1)
+fn counts(job: &Value) -> JobCounts<'_> {
+    JobCounts(list_at(job, "/status/jobsStatus"))
 }
 
-fn pods_a_job(replicated: &Value) -> i64 {
-    count_at(replicated, "/template/spec/parallelism", 1)
-}
-
-impl PlainKind for TrainJob {
+impl KindProfile for TrainJob {
     fn id(&self) -> KindId {
         KindId {
             group: GROUP,
@@ -305,35 +306,43 @@ impl PlainKind for TrainJob {
         }
     }
 
+    fn dependent(&self) -> Option<&dyn Dependent> {
+        Some(self)
+    }
+
+    fn is_active(&self, job: &Value) -> bool {
+        counts(job).any_active()
+    }
+
+    fn finished(&self, job: &Value) -> Option<Finished> {
+        finished_by(job, "Complete", "Failed")
+    }
+
+    /// Counted in Jobs, as the JobSet counts them. A replicated job that a patch adds counts once
+    /// it exists.
+    fn pods_ready(&self, job: &Value) -> bool {
+        let counts = counts(job);
+        let exists =
+            |it: &&Value| it.get(ADDED).is_none() || counts.of(str_at(it, "/name")).is_some();
+        let wanted: i64 = list_at(job, JOBS).iter().filter(exists).map(replicas).sum();
+        wanted > 0 && counts.ready() == wanted
+    }
+
+    fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
+        counts(job).reclaimable(list_at(job, JOBS))
+    }
+}
+
+impl PlainKind for TrainJob {
     fn own_controller(&self) -> &'static str {
         "trainer.kubeflow.org/trainjob-controller"
-    }
-
-    fn dependencies(&self) -> &'static [KindId] {
-        &RUNTIMES
-    }
-
-    fn depends_on(&self, job: &Value) -> Option<Dependency> {
-        let [cluster_wide, namespaced] = RUNTIMES;
-        let reference = job.pointer("/spec/runtimeRef")?;
-        let own = str_at(reference, "/kind") == namespaced.kind;
-        let namespace = if own { meta::namespace(job).to_owned() } else { String::new() };
-        let kind = if own { namespaced } else { cluster_wide };
-        Some(Dependency { kind, namespace, name: str_at(reference, "/name").to_owned() })
-    }
-
-    fn attach(&self, job: &mut Value, found: &Value) {
-        let made = job_set(job, found.get("spec").unwrap_or(&Value::Null));
-        if let Some(fields) = job.as_object_mut() {
-            fields.insert(JOB_SET.to_owned(), made);
-        }
     }
 
     fn slots(&self, job: &Value) -> Result<Vec<Slot>, JobError> {
         if job.get(JOB_SET).is_none() {
             let (kind, name) =
                 (str_at(job, "/spec/runtimeRef/kind"), str_at(job, "/spec/runtimeRef/name"));
-            return Err(malformed(
+            return Err(JobError::malformed(
                 "/spec/runtimeRef",
                 format!("{kind} {name:?} not found; create it"),
             ));
@@ -342,19 +351,19 @@ impl PlainKind for TrainJob {
             name: str_at(replicated, "/name").to_owned(),
             template: format!("{JOBS}/{index}/template/spec/template"),
             replicas: "/spec/trainer/numNodes".to_owned(),
-            count: replicas(replicated).saturating_mul(pods_a_job(replicated)),
+            count: pods(replicated),
             ranks: PodRanks::of_job_set(replicas(replicated)),
         };
         Ok(list_at(job, JOBS).iter().enumerate().map(slot).collect())
     }
 
     fn template(&self, job: &Value, slot: &Slot) -> Result<Value, JobError> {
-        own_template(job, slot, PlainKind::id(self)).map_err(|_| {
+        own_template(job, &slot.template, self.id()).map_err(|_| {
             let (runtime, name) = (str_at(job, "/spec/runtimeRef/name"), &slot.name);
             let problem = format!(
                 "the replicated job {name:?} of {runtime:?} has no pod template; it needs one"
             );
-            malformed("/spec/runtimeRef", problem)
+            JobError::malformed("/spec/runtimeRef", problem)
         })
     }
 
@@ -387,63 +396,46 @@ impl PlainKind for TrainJob {
     }
 
     /// The trainer's webhook allows changes of the patches only once no pods run.
-    fn stop(&self, job: &Value) -> Option<Stop> {
+    fn staged_stop(&self, job: &Value) -> Option<Stop> {
         let mut wanted = job.clone();
-        if !super::JobKind::is_suspended(self, job) {
-            super::JobKind::suspend(self, &mut wanted);
+        if !self.is_suspended(job) {
+            self.suspend(&mut wanted);
             return Some(Stop::Update { job: Box::new(wanted), now: true });
         }
         if !has_patches(job) {
             return Some(Stop::Done);
         }
-        if PlainKind::is_active(self, job) {
+        if self.is_active(job) {
             return Some(Stop::Wait);
         }
         self.unmerge(&mut wanted, &[], &[]);
         Some(Stop::Update { job: Box::new(wanted), now: false })
     }
 
-    fn is_active(&self, job: &Value) -> bool {
-        list_at(job, STATUSES).iter().any(|status| count_at(status, "/active", 0) > 0)
-    }
-
-    fn finished(&self, job: &Value) -> Option<Finished> {
-        finished_by(job, "Complete", "Failed")
-    }
-
-    /// Counted in Jobs, as the JobSet counts them. A replicated job that a patch adds counts once
-    /// it exists.
-    fn pods_ready(&self, job: &Value) -> bool {
-        let is_there = |name: &str| {
-            list_at(job, STATUSES).iter().any(|status| str_at(status, "/name") == name)
-        };
-        let jobs = list_at(job, JOBS)
-            .iter()
-            .filter(|it| it.get(ADDED).is_none() || is_there(str_at(it, "/name")));
-        let wanted: i64 = jobs.map(replicas).sum();
-        let ready =
-            |status: &Value| count_at(status, "/ready", 0) + count_at(status, "/succeeded", 0);
-        wanted > 0 && list_at(job, STATUSES).iter().map(ready).sum::<i64>() == wanted
-    }
-
-    /// Pods of succeeded Jobs.
-    fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
-        let of = |replicated: &Value| {
-            let name = str_at(replicated, "/name");
-            let status =
-                list_at(job, STATUSES).iter().find(|status| str_at(status, "/name") == name)?;
-            let succeeded = count_at(status, "/succeeded", 0);
-            if succeeded <= 0 || succeeded > replicas(replicated) {
-                return None;
-            }
-            let count = i32::try_from(succeeded.checked_mul(pods_a_job(replicated))?).ok()?;
-            Some(ReclaimablePod { name: name.to_lowercase(), count })
-        };
-        list_at(job, JOBS).iter().filter_map(of).collect()
-    }
-
     /// The worker's admission writes its own patch.
     fn trim_copy(&self, spec: &mut Map<String, Value>) {
         drop_from(spec);
+    }
+}
+
+impl Dependent for TrainJob {
+    fn dependencies(&self) -> &'static [KindId] {
+        &RUNTIMES
+    }
+
+    fn depends_on(&self, job: &Value) -> Option<Dependency> {
+        let [cluster_wide, namespaced] = RUNTIMES;
+        let reference = job.pointer("/spec/runtimeRef")?;
+        let own = str_at(reference, "/kind") == namespaced.kind;
+        let namespace = if own { meta::namespace(job).to_owned() } else { String::new() };
+        let kind = if own { namespaced } else { cluster_wide };
+        Some(Dependency { kind, namespace, name: str_at(reference, "/name").to_owned() })
+    }
+
+    fn attach(&self, job: &mut Value, found: &Value) {
+        let made = job_set(job, found.get("spec").unwrap_or(&Value::Null));
+        if let Some(fields) = job.as_object_mut() {
+            fields.insert(JOB_SET.to_owned(), made);
+        }
     }
 }

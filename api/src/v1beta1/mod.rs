@@ -40,7 +40,7 @@ pub const VERSION: &str = "v1beta1";
 pub const API_VERSION: &str = "kueue.x-k8s.io/v1beta1";
 
 /// Differences of one kind.
-struct Kind {
+struct KindDifferences {
     name: &'static str,
     plural: &'static str,
     /// Edits v1beta2's schema into v1beta1's.
@@ -55,8 +55,8 @@ struct Conversion {
     to_v1beta1: fn(&mut Value) -> Result<(), FieldError>,
 }
 
-const KINDS: [Kind; 11] = [
-    Kind {
+const KINDS: [KindDifferences; 11] = [
+    KindDifferences {
         name: "AdmissionCheck",
         plural: "admissionchecks",
         schema: admission_check::schema,
@@ -65,7 +65,7 @@ const KINDS: [Kind; 11] = [
             to_v1beta1: admission_check::to_v1beta1,
         }),
     },
-    Kind {
+    KindDifferences {
         name: "ClusterQueue",
         plural: "clusterqueues",
         schema: cluster_queue::schema,
@@ -74,7 +74,7 @@ const KINDS: [Kind; 11] = [
             to_v1beta1: cluster_queue::to_v1beta1,
         }),
     },
-    Kind {
+    KindDifferences {
         name: "Cohort",
         plural: "cohorts",
         schema: cohort::schema,
@@ -83,7 +83,7 @@ const KINDS: [Kind; 11] = [
             to_v1beta1: cohort::to_v1beta1,
         }),
     },
-    Kind {
+    KindDifferences {
         name: "LocalQueue",
         plural: "localqueues",
         schema: local_queue::schema,
@@ -92,7 +92,7 @@ const KINDS: [Kind; 11] = [
             to_v1beta1: local_queue::to_v1beta1,
         }),
     },
-    Kind {
+    KindDifferences {
         name: "MultiKueueCluster",
         plural: "multikueueclusters",
         schema: multi_kueue_cluster::schema,
@@ -101,21 +101,26 @@ const KINDS: [Kind; 11] = [
             to_v1beta1: multi_kueue_cluster::to_v1beta1,
         }),
     },
-    Kind {
+    KindDifferences {
         name: "MultiKueueConfig",
         plural: "multikueueconfigs",
         schema: multi_kueue_config::schema,
         conversion: None,
     },
-    Kind {
+    KindDifferences {
         name: "ProvisioningRequestConfig",
         plural: "provisioningrequestconfigs",
         schema: same,
         conversion: None,
     },
-    Kind { name: "ResourceFlavor", plural: "resourceflavors", schema: same, conversion: None },
-    Kind { name: "Topology", plural: "topologies", schema: same, conversion: None },
-    Kind {
+    KindDifferences {
+        name: "ResourceFlavor",
+        plural: "resourceflavors",
+        schema: same,
+        conversion: None,
+    },
+    KindDifferences { name: "Topology", plural: "topologies", schema: same, conversion: None },
+    KindDifferences {
         name: "Workload",
         plural: "workloads",
         schema: workload::schema,
@@ -124,7 +129,7 @@ const KINDS: [Kind; 11] = [
             to_v1beta1: workload::to_v1beta1,
         }),
     },
-    Kind {
+    KindDifferences {
         name: "WorkloadPriorityClass",
         plural: "workloadpriorityclasses",
         schema: same,
@@ -134,7 +139,7 @@ const KINDS: [Kind; 11] = [
 
 fn same(_: &mut Value) {}
 
-fn kind(name: &str) -> Option<&'static Kind> {
+fn kind(name: &str) -> Option<&'static KindDifferences> {
     KINDS.iter().find(|kind| kind.name == name)
 }
 

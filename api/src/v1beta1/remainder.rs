@@ -20,17 +20,17 @@ const LONGEST: usize = 64 << 10;
 /// The remainder: merge patches of the v1beta1 form.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct Remainder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     spec: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    status: Option<KeptStatus>,
+    status: Option<StatusRemainder>,
 }
 
 /// The remainder of a status. It is valid only for the v1beta2 status that it was made with.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct KeptStatus {
+struct StatusRemainder {
     of: String,
     patch: Value,
 }
@@ -42,9 +42,9 @@ pub(super) fn to_v1beta2(object: &mut Value, conversion: &Conversion) -> Result<
     let mut back = object.clone();
     (conversion.to_v1beta1)(&mut back)?;
     let status = difference(&back["status"], &written["status"]);
-    let kept = Kept {
+    let kept = Remainder {
         spec: difference(&back["spec"], &written["spec"]),
-        status: status.map(|patch| KeptStatus { of: fingerprint(&object["status"]), patch }),
+        status: status.map(|patch| StatusRemainder { of: fingerprint(&object["status"]), patch }),
     };
     let (kept, dropped) = kept.fit();
     for (name, text) in [(names::V1BETA1, kept), (names::V1BETA1_DROPPED, dropped)] {
@@ -55,7 +55,7 @@ pub(super) fn to_v1beta2(object: &mut Value, conversion: &Conversion) -> Result<
     Ok(())
 }
 
-impl Kept {
+impl Remainder {
     /// The annotation's value, if there is a remainder, and the value of the `dropped` annotation,
     /// if it is too long. The status is dropped before the spec.
     fn fit(mut self) -> (Option<String>, Option<String>) {
@@ -73,7 +73,7 @@ impl Kept {
             ));
             written = self.text();
         }
-        (written, Some(dropped.join("; ")).filter(|said| !said.is_empty()))
+        (written, Some(dropped.join("; ")).filter(|text| !text.is_empty()))
     }
 
     fn text(&self) -> Option<String> {
@@ -91,10 +91,10 @@ pub(super) fn to_v1beta1(object: &mut Value, conversion: &Conversion) -> Result<
         kept.status.filter(|status| Some(&status.of) == of.as_ref()).map(|status| status.patch);
     for (part, patch) in [("spec", kept.spec), ("status", status)] {
         let Some(patch) = patch else { continue };
-        let mut said = object.clone();
-        merge(&mut said[part], &patch);
-        if means_the_same(&said, object, conversion) {
-            *object = said;
+        let mut candidate = object.clone();
+        merge(&mut candidate[part], &patch);
+        if means_the_same(&candidate, object, conversion) {
+            *object = candidate;
         }
     }
     Ok(())
@@ -117,15 +117,15 @@ fn annotate(object: &mut Value, name: &str, text: String) {
 }
 
 /// Removes the annotation. An unreadable one is foreign and stays.
-fn take(object: &mut Value) -> Kept {
+fn take(object: &mut Value) -> Remainder {
     let Some(annotations) =
         object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
     else {
-        return Kept::default();
+        return Remainder::default();
     };
     let text = annotations.get(names::V1BETA1).and_then(Value::as_str);
     let Some(kept) = text.and_then(|text| serde_json::from_str(text).ok()) else {
-        return Kept::default();
+        return Remainder::default();
     };
     annotations.remove(names::V1BETA1);
     if annotations.is_empty() {
@@ -225,14 +225,14 @@ mod tests {
     #[test]
     fn too_long_remainder_drops_the_status_before_the_spec() {
         let long = |bytes: usize| json!({"x": "y".repeat(bytes)});
-        let status = |bytes: usize| KeptStatus { of: String::new(), patch: long(bytes) };
+        let status = |bytes: usize| StatusRemainder { of: String::new(), patch: long(bytes) };
         for (sentence, spec, of_status, kept_spec, kept_status, dropped) in [
             ("both fit", 10, 10, true, true, &[][..]),
             ("the status is too long", 10, LONGEST, true, false, &["status"][..]),
             ("both together are", LONGEST / 2, LONGEST / 2, true, false, &["status"]),
             ("each is", LONGEST, LONGEST, false, false, &["status", "spec"]),
         ] {
-            let kept = Kept { spec: Some(long(spec)), status: Some(status(of_status)) };
+            let kept = Remainder { spec: Some(long(spec)), status: Some(status(of_status)) };
             let (text, said) = kept.fit();
             let text = text.unwrap_or_default();
             assert_eq!(
@@ -246,7 +246,7 @@ mod tests {
                 said.split("; ").filter_map(|it| Some(it.split_once(':')?.0)).collect();
             assert_eq!(named, dropped, "{sentence}");
         }
-        let (text, said) = Kept { spec: Some(long(LONGEST)), status: None }.fit();
+        let (text, said) = Remainder { spec: Some(long(LONGEST)), status: None }.fit();
         assert_eq!((text, said.is_some()), (None, true));
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Gates, IMMUTABLE,
+    IMMUTABLE, ValidationGates,
     labels::{is_subdomain, label_selector},
     quota,
 };
@@ -17,7 +17,7 @@ use crate::{
 
 /// Errors of a new ClusterQueue.
 #[must_use]
-pub fn cluster_queue(queue: &ClusterQueue, gates: Gates) -> Vec<FieldError> {
+pub fn cluster_queue(queue: &ClusterQueue, gates: ValidationGates) -> Vec<FieldError> {
     let mut errors = spec(&queue.spec, gates);
     check_flavors(&queue.spec, None, &mut errors);
     errors
@@ -29,7 +29,7 @@ pub fn cluster_queue(queue: &ClusterQueue, gates: Gates) -> Vec<FieldError> {
 pub fn cluster_queue_update(
     queue: &ClusterQueue,
     old: &ClusterQueue,
-    gates: Gates,
+    gates: ValidationGates,
 ) -> Vec<FieldError> {
     let mut errors = spec(&queue.spec, gates);
     check_flavors(
@@ -49,12 +49,12 @@ pub fn cluster_queue_update(
     errors
 }
 
-fn spec(spec: &ClusterQueueSpec, gates: Gates) -> Vec<FieldError> {
+fn spec(spec: &ClusterQueueSpec, gates: ValidationGates) -> Vec<FieldError> {
     let path = Path::new("spec");
     let groups = path.child("resourceGroups");
     let mut errors = Vec::new();
     let has_above = spec.cohort_name.as_ref().is_some_and(|name| !name.is_empty());
-    let place = quota::Place { above: "cohort", has_above, lends_own_only: true };
+    let place = quota::QuotaScope { above: "cohort", has_above, lends_own_only: true };
     quota::resource_groups(&spec.resource_groups, place, &groups, &mut errors);
     if let Some(selector) = &spec.namespace_selector {
         label_selector(selector, &path.child("namespaceSelector"), &mut errors);

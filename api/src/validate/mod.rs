@@ -25,7 +25,7 @@ pub use workload_update::{admission_gated_by_update, workload_update};
 
 /// Rules that depend on a feature gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gates {
+pub struct ValidationGates {
     /// `PriorityBoost`: a Workload's priority boost must be an integer.
     pub priority_boost: bool,
     /// `ConcurrentAdmission`: checks the concurrent-admission policy of a ClusterQueue.
@@ -48,7 +48,7 @@ pub struct Gates {
 }
 
 /// The defaults of Kueue's feature gates.
-impl Default for Gates {
+impl Default for ValidationGates {
     fn default() -> Self {
         Self {
             priority_boost: false,

@@ -13,7 +13,7 @@ use crate::{
 
 /// Where quota is declared, as far as rules depend on it.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct QuotaScope {
     /// The field that limits depend on: `cohort` of a ClusterQueue, `parent` of a Cohort.
     pub above: &'static str,
     /// Whether that field is set.
@@ -29,14 +29,14 @@ pub fn cohort(cohort: &Cohort) -> Vec<FieldError> {
     let mut errors = Vec::new();
     fair_sharing(spec.fair_sharing.as_ref(), &path.child("fairSharing"), &mut errors);
     let has_above = spec.parent_name.as_ref().is_some_and(|name| !name.is_empty());
-    let place = Place { above: "parent", has_above, lends_own_only: false };
+    let place = QuotaScope { above: "parent", has_above, lends_own_only: false };
     resource_groups(&spec.resource_groups, place, &path.child("resourceGroups"), &mut errors);
     errors
 }
 
 pub(super) fn resource_groups(
     groups: &[ResourceGroup],
-    place: Place,
+    place: QuotaScope,
     path: &Path,
     errors: &mut Vec<FieldError>,
 ) {
@@ -65,7 +65,7 @@ pub(super) fn resource_groups(
 fn quotas(
     flavor: &FlavorQuotas,
     covered: &[String],
-    place: Place,
+    place: QuotaScope,
     path: &Path,
     errors: &mut Vec<FieldError>,
 ) {
@@ -113,7 +113,7 @@ fn canonical(quantity: &Quantity) -> String {
     parse(&quantity.0).map_or_else(|_| quantity.0.clone(), |exact| exact.to_string())
 }
 
-fn needs_above(limit: &Quantity, place: Place, path: &Path, errors: &mut Vec<FieldError>) {
+fn needs_above(limit: &Quantity, place: QuotaScope, path: &Path, errors: &mut Vec<FieldError>) {
     if !place.has_above {
         errors.push(FieldError::invalid(
             path,

@@ -15,15 +15,15 @@ use crate::{
 };
 
 fn cluster_queue(queue: &ClusterQueue) -> Vec<FieldError> {
-    super::cluster_queue(queue, Gates::default())
+    super::cluster_queue(queue, ValidationGates::default())
 }
 
 fn cluster_queue_update(queue: &ClusterQueue, old: &ClusterQueue) -> Vec<FieldError> {
-    super::cluster_queue_update(queue, old, Gates::default())
+    super::cluster_queue_update(queue, old, ValidationGates::default())
 }
 
 fn workload_update(new: &Workload, old: &Workload) -> Vec<FieldError> {
-    super::workload_update(new, old, Gates::default())
+    super::workload_update(new, old, ValidationGates::default())
 }
 
 fn messages(errors: &[FieldError]) -> Vec<String> {
@@ -83,7 +83,7 @@ fn check_for_missing_flavor_kept_by_update_is_accepted() {
         "the flavors changed"
     );
     assert_eq!(cluster_queue(&old).len(), 1, "a new one is not let through");
-    let strict = Gates { reject_invalid_on_flavors: true, ..Gates::default() };
+    let strict = ValidationGates { reject_invalid_on_flavors: true, ..ValidationGates::default() };
     let changed = spec("spot", "gone", "BestEffortFIFO");
     assert_eq!(
         super::cluster_queue_update(&changed, &old, strict).len(),
@@ -99,7 +99,7 @@ fn concurrent_admission_policy_is_checked_with_its_gate(#[case] mut spec: Value)
     spec["concurrentAdmissionPolicy"] = json!({"migration": {"mode": "TryPreferredFlavors"}});
     let queue = queue(spec);
     assert!(cluster_queue(&queue).is_empty());
-    let gates = Gates { concurrent_admission: true, ..Gates::default() };
+    let gates = ValidationGates { concurrent_admission: true, ..ValidationGates::default() };
     assert_eq!(super::cluster_queue(&queue, gates).len(), 1);
 }
 
@@ -121,7 +121,7 @@ fn concurrent_admission_policy_is_checked_with_its_gate(#[case] mut spec: Value)
 )]
 fn priority_boost_with_gate_must_be_an_integer(#[case] boost: &str, #[case] refused: Option<&str>) {
     let boosted = reserved(1, &json!({"kueue.x-k8s.io/priority-boost": boost}));
-    let gates = Gates { priority_boost: true, ..Gates::default() };
+    let gates = ValidationGates { priority_boost: true, ..ValidationGates::default() };
     let path = "metadata.annotations[kueue.x-k8s.io/priority-boost]: Invalid value: ";
     let expected: Vec<String> = refused.iter().map(|refused| format!("{path}{refused}")).collect();
     assert_eq!(messages(&workload(&boosted, None, gates)), expected);
@@ -135,7 +135,7 @@ fn priority_boost_with_gate_must_be_an_integer(#[case] boost: &str, #[case] refu
         "what came past it may be written further"
     );
     assert!(
-        workload(&boosted, None, Gates::default()).is_empty(),
+        workload(&boosted, None, ValidationGates::default()).is_empty(),
         "without the gate it says nothing"
     );
 }
@@ -173,7 +173,7 @@ fn pod_set_with_quota_may_shrink_but_not_grow() {
     assert_eq!(workload_update(&reserved(5, &json!({})), &old).len(), 1);
     let free = Workload { status: None, ..old.clone() };
     assert!(workload_update(&reserved(5, &json!({})), &free).is_empty(), "it held none before");
-    let gates = Gates { elastic: false, ..Gates::default() };
+    let gates = ValidationGates { elastic: false, ..ValidationGates::default() };
     let messages = messages(&super::workload_update(&reserved(3, &json!({})), &old, gates));
     assert!(
         messages.len() == 1 && messages[0].ends_with(IMMUTABLE),
@@ -192,15 +192,17 @@ fn rules_of_disabled_gates_are_not_checked() {
         "spec": {"containers": [{"name": "c", "resources": requests}]},
     });
     odd.spec.pod_sets[0].template = template.into();
-    let of = |workload: &Workload, gates: Gates| super::workload(workload, None, gates).len();
-    let on = Gates::default();
+    let of =
+        |workload: &Workload, gates: ValidationGates| super::workload(workload, None, gates).len();
+    let on = ValidationGates::default();
     assert_eq!((of(&gated, on), of(&odd, on)), (1, 2));
-    assert_eq!(of(&gated, Gates { admission_gated_by: false, ..on }), 0);
-    assert_eq!(of(&odd, Gates { pod_set_metadata: false, ..on }), 1);
-    assert_eq!(of(&odd, Gates { non_negative: false, pod_set_metadata: false, ..on }), 0);
-    let added =
-        |gates: Gates| super::workload_update(&gated, &reserved(4, &json!({})), gates).len();
-    assert_eq!((added(on), added(Gates { admission_gated_by: false, ..on })), (2, 0));
+    assert_eq!(of(&gated, ValidationGates { admission_gated_by: false, ..on }), 0);
+    assert_eq!(of(&odd, ValidationGates { pod_set_metadata: false, ..on }), 1);
+    assert_eq!(of(&odd, ValidationGates { non_negative: false, pod_set_metadata: false, ..on }), 0);
+    let added = |gates: ValidationGates| {
+        super::workload_update(&gated, &reserved(4, &json!({})), gates).len()
+    };
+    assert_eq!((added(on), added(ValidationGates { admission_gated_by: false, ..on })), (2, 0));
 }
 
 #[rstest]
@@ -270,7 +272,7 @@ fn topology_assignment_may_be_set_later() {
         &json!({"admission": {"clusterQueue": "q", "podSetAssignments": [assignment]}}),
     );
     assert!(workload_update(&new, &old).is_empty());
-    let gates = Gates { topology: false, ..Gates::default() };
+    let gates = ValidationGates { topology: false, ..ValidationGates::default() };
     let messages = messages(&super::workload_update(&new, &old, gates));
     assert!(
         messages.len() == 1 && messages[0].ends_with(IMMUTABLE),
@@ -286,8 +288,11 @@ fn topology_requests_are_checked_by_gate_and_warned_of() {
         serde_json::from_value::<Workload>(value).unwrap()
     };
     let half = asking(json!({"podSetSliceRequiredTopology": "rack"}));
-    assert_eq!(workload(&half, None, Gates::default()).len(), 1);
-    assert!(workload(&half, None, Gates { slice_size: false, ..Gates::default() }).is_empty());
+    assert_eq!(workload(&half, None, ValidationGates::default()).len(), 1);
+    assert!(
+        workload(&half, None, ValidationGates { slice_size: false, ..ValidationGates::default() })
+            .is_empty()
+    );
     assert!(workload_warnings(&half).is_empty());
     let negative = asking(json!({"subGroupCount": -2}));
     let want = "spec.podSets[0].topologyRequest.subGroupCount: negative value -2 is deprecated and will be rejected in a future release";

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{Gates, annotations, labels, quota, resource_flavor::tolerations};
+use super::{ValidationGates, annotations, labels, quota, resource_flavor::tolerations};
 use crate::{
     affinity, conditions,
     field::{FieldError, Path},
@@ -16,7 +16,11 @@ use crate::{
 
 /// Errors of a Workload. `old` is the object before an update, `None` at creation.
 #[must_use]
-pub fn workload(workload: &Workload, old: Option<&Workload>, gates: Gates) -> Vec<FieldError> {
+pub fn workload(
+    workload: &Workload,
+    old: Option<&Workload>,
+    gates: ValidationGates,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     pod_sets(workload, &Path::new("spec").child("podSets"), gates, &mut errors);
     if let Some(status) = &workload.status {
@@ -32,17 +36,17 @@ pub fn workload(workload: &Workload, old: Option<&Workload>, gates: Gates) -> Ve
     }
     // A bad annotation that was stored earlier must not block status writes, so only changes are
     // checked.
-    let told = |key: &str| {
+    let changed = |key: &str| {
         let of = |workload: &Workload| workload.annotations().get(key).cloned();
         old.is_none_or(|old| of(old) != of(workload))
     };
-    if told(names::ON_DISCONNECT) {
+    if changed(names::ON_DISCONNECT) {
         errors.extend(on_disconnect(workload.annotations()));
     }
-    if affinity::ANNOTATIONS.into_iter().any(&told) {
+    if affinity::ANNOTATIONS.into_iter().any(&changed) {
         errors.extend(affinity::check(workload.annotations()));
     }
-    if gates.priority_boost && told(names::PRIORITY_BOOST) {
+    if gates.priority_boost && changed(names::PRIORITY_BOOST) {
         errors.extend(priority_boost(workload.annotations()));
     }
     errors
@@ -59,7 +63,12 @@ fn priority_boost(annotations: &BTreeMap<String, String>) -> Option<FieldError> 
     Some(FieldError::invalid(&path, value, detail))
 }
 
-fn pod_sets(workload: &Workload, path: &Path, gates: Gates, errors: &mut Vec<FieldError>) {
+fn pod_sets(
+    workload: &Workload,
+    path: &Path,
+    gates: ValidationGates,
+    errors: &mut Vec<FieldError>,
+) {
     for (index, pod_set) in workload.spec.pod_sets.iter().enumerate() {
         one_pod_set(pod_set, &path.index(index), gates, errors);
     }
@@ -74,7 +83,12 @@ fn pod_sets(workload: &Workload, path: &Path, gates: Gates, errors: &mut Vec<Fie
     }
 }
 
-fn one_pod_set(pod_set: &PodSet, path: &Path, gates: Gates, errors: &mut Vec<FieldError>) {
+fn one_pod_set(
+    pod_set: &PodSet,
+    path: &Path,
+    gates: ValidationGates,
+    errors: &mut Vec<FieldError>,
+) {
     let template = path.child("template");
     let metadata = template.child("metadata");
     let value = pod_set.template.value();
@@ -98,7 +112,7 @@ fn texts<'a>(template: &'a Value, field: &str) -> impl Iterator<Item = (&'a str,
 }
 
 /// Errors of requests and limits, of all containers and of the pod itself.
-fn requests(template: &Value, path: &Path, gates: Gates, errors: &mut Vec<FieldError>) {
+fn requests(template: &Value, path: &Path, gates: ValidationGates, errors: &mut Vec<FieldError>) {
     let Some(spec) = template.get("spec").filter(|spec| spec.is_object()) else { return };
     for list in ["initContainers", "containers"] {
         for (index, container) in
@@ -111,7 +125,12 @@ fn requests(template: &Value, path: &Path, gates: Gates, errors: &mut Vec<FieldE
     resources(spec.get("resources"), &path.child("resources"), gates, errors);
 }
 
-fn resources(resources: Option<&Value>, path: &Path, gates: Gates, errors: &mut Vec<FieldError>) {
+fn resources(
+    resources: Option<&Value>,
+    path: &Path,
+    gates: ValidationGates,
+    errors: &mut Vec<FieldError>,
+) {
     for list in ["requests", "limits"] {
         let amounts =
             resources.and_then(|resources| resources.get(list)).and_then(Value::as_object);
@@ -226,7 +245,7 @@ fn reclaimable(
     workload: &Workload,
     old: Option<&Workload>,
     path: &Path,
-    gates: Gates,
+    gates: ValidationGates,
     errors: &mut Vec<FieldError>,
 ) {
     let reclaimable = |workload: &Workload| {

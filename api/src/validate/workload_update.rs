@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::ResourceExt;
 
 use super::{
-    Gates, IMMUTABLE,
+    IMMUTABLE, ValidationGates,
     workload::{gated_by_path, workload},
 };
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
 /// Departure from Kueue: `clusterName` may be set without a nomination if the same update records
 /// an attempt, which only Switchyard's dispatcher does.
 #[must_use]
-pub fn workload_update(new: &Workload, old: &Workload, gates: Gates) -> Vec<FieldError> {
+pub fn workload_update(new: &Workload, old: &Workload, gates: ValidationGates) -> Vec<FieldError> {
     let (empty, path) = (WorkloadStatus::default(), Path::new("status"));
     let (now, before) =
         (new.status.as_ref().unwrap_or(&empty), old.status.as_ref().unwrap_or(&empty));
@@ -59,7 +59,7 @@ fn pod_sets(
     new: &[PodSet],
     old: &[PodSet],
     path: &Path,
-    gates: Gates,
+    gates: ValidationGates,
     errors: &mut Vec<FieldError>,
 ) {
     if new.len() != old.len() {
@@ -77,7 +77,7 @@ fn pod_sets(
 
 /// Whether only the count differs and is not higher. Typed clients write an equal template
 /// differently: without empty fields and with canonical quantities.
-fn may_become(old: &PodSet, new: &PodSet, gates: Gates) -> bool {
+fn may_become(old: &PodSet, new: &PodSet, gates: ValidationGates) -> bool {
     let (count, template) = (old.count, &old.template);
     (new.count == count || gates.elastic && new.count < count)
         && PodSet { count, template: template.clone(), ..new.clone() } == *old
@@ -117,7 +117,7 @@ fn admission(
     new: &Admission,
     old: &Admission,
     path: &Path,
-    gates: Gates,
+    gates: ValidationGates,
     errors: &mut Vec<FieldError>,
 ) {
     let mut expected = old.clone();
@@ -166,14 +166,14 @@ fn cluster_name(
     now: &WorkloadStatus,
     before: &WorkloadStatus,
     path: &Path,
-    gates: Gates,
+    gates: ValidationGates,
     errors: &mut Vec<FieldError>,
 ) {
     let (Some(name), None) = (&now.cluster_name, &before.cluster_name) else { return };
     let replaces =
         gates.elastic && new.annotations().contains_key(names::WORKLOAD_SLICE_REPLACEMENT_FOR);
-    let ours = now.dispatch.is_some() && now.dispatch != before.dispatch;
-    if !replaces && !ours && !before.nominated_cluster_names.contains(name) {
+    let records_attempt = now.dispatch.is_some() && now.dispatch != before.dispatch;
+    if !replaces && !records_attempt && !before.nominated_cluster_names.contains(name) {
         let detail = "when setting clusterName it must be one of the nominatedClusterNames";
         errors.push(FieldError::invalid(path, name, detail));
     }

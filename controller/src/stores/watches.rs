@@ -19,7 +19,7 @@ use switchyard_api::{
     names,
 };
 use switchyard_config::Configuration;
-use switchyard_jobs::{Held, kind_for};
+use switchyard_jobs::{SuspendMode, kind_for};
 use switchyard_platform::{
     object::Object,
     optional_crd::CrdBackoff,
@@ -91,7 +91,7 @@ impl Stores {
             let resource = jobs.resource.clone();
             let typed = move |object: &mut Object| object.typed(&resource);
             let gated = kind_for(&jobs.resource.group, &jobs.resource.kind)
-                .is_some_and(|it| it.held() == Held::Gated);
+                .is_some_and(|it| it.suspend_mode() == SuspendMode::Gate);
             // Only queued pods, not all pods of the cluster.
             let config = if gated { managed() } else { watcher::Config::default() };
             let watch = watcher(api, config).backoff(CrdBackoff::default());

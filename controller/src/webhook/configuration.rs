@@ -36,7 +36,7 @@ use k8s_openapi::{
 };
 use kube::api::ObjectMeta;
 use switchyard_api::{names, v1beta2};
-use switchyard_jobs::{Held, JobKind, KindId, kind_for};
+use switchyard_jobs::{JobKind, KindId, SuspendMode, kind_for};
 
 use super::{Advertise, cluster_deletion, objects, operator_requests};
 use crate::reconcilers::job::lookup::NAMESPACE_NAME;
@@ -176,7 +176,7 @@ impl Inputs<'_> {
 
     fn job_failure_policy(&self, id: KindId) -> &'static str {
         // A pod created without its gate can never be held back.
-        if self.fail_closed || suspend_mode(id) != Held::Suspended { "Fail" } else { "Ignore" }
+        if self.fail_closed || suspend_mode(id) != SuspendMode::Field { "Fail" } else { "Ignore" }
     }
 
     fn client(&self, path: &str) -> WebhookClientConfig {
@@ -235,7 +235,7 @@ impl Inputs<'_> {
             )
         };
         let mut any = vec![has("object", "labels", names::QUEUE_NAME)];
-        if suspend_mode(id) == Held::Gated {
+        if suspend_mode(id) == SuspendMode::Gate {
             any.push(has("object", "labels", names::MANAGED));
             any.push(has("object", "annotations", names::POD_SUSPENDING_PARENT));
         }
@@ -259,13 +259,13 @@ impl Inputs<'_> {
     }
 }
 
-fn suspend_mode(id: KindId) -> Held {
-    kind_for(id.group, id.kind).map_or(Held::Suspended, JobKind::held)
+fn suspend_mode(id: KindId) -> SuspendMode {
+    kind_for(id.group, id.kind).map_or(SuspendMode::Field, JobKind::suspend_mode)
 }
 
 /// Operations on which a kind is defaulted. Kinds queued by their pods pass a new queue on to them.
 fn defaulting_operations(id: KindId) -> &'static [&'static str] {
-    if suspend_mode(id) == Held::ByPods { &["CREATE", "UPDATE"] } else { &["CREATE"] }
+    if suspend_mode(id) == SuspendMode::Pods { &["CREATE", "UPDATE"] } else { &["CREATE"] }
 }
 
 fn rule(group: &str, version: &str, resources: &[&str], operations: &[&str]) -> RuleWithOperations {
@@ -287,7 +287,7 @@ fn cel_string(text: &str) -> String {
 mod tests {
     use serde_json::json;
     use switchyard_config::Configuration;
-    use switchyard_jobs::JobKind as _;
+    use switchyard_jobs::KindProfile as _;
 
     use super::*;
 

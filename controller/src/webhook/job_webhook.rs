@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use kube::core::Selector;
 use serde_json::Value;
 use switchyard_api::{names, v1beta2::Workload};
-use switchyard_jobs::{Held, JobKind, elastic, meta, same_copy, serving::Group};
+use switchyard_jobs::{JobKind, SuspendMode, elastic, meta, same_copy, serving::Group};
 
 use super::{
     job, live_reads,
@@ -72,12 +72,14 @@ impl JobWebhook {
         let holds_or_ends = |it: &Workload| {
             it.metadata.deletion_timestamp.is_some() || workload::has_reservation(it)
         };
-        self.any_group(old, |group, workload| group.at_rest && holds_or_ends(workload))
+        self.any_group(old, |group, workload| group.is_scaled_down && holds_or_ends(workload))
     }
 
     /// Whether a group that should have pods has quota.
     fn has_quota(&self, old: &Value) -> bool {
-        self.any_group(old, |group, workload| !group.at_rest && workload::has_reservation(workload))
+        self.any_group(old, |group, workload| {
+            !group.is_scaled_down && workload::has_reservation(workload)
+        })
     }
 
     /// Whether a pod group of the object has a Workload for which `is` holds.
@@ -194,7 +196,7 @@ impl JobWebhook {
 
     pub(super) fn validate(&self, request: &ReviewRequest<'_>) -> ReviewOutcome {
         // Owners matter for kinds that are queued by their pods only.
-        let queued_owner = if self.kind.held() == Held::ByPods {
+        let queued_owner = if self.kind.suspend_mode() == SuspendMode::Pods {
             self.has_queued_owner(request.object)
         } else {
             Some(false)
@@ -252,7 +254,7 @@ pub(super) fn owner_or_deny(
 ) -> Result<bool, ReviewOutcome> {
     match queued_owner {
         Some(queued_owner) => Ok(queued_owner),
-        None if kind.held() == Held::Gated => {
+        None if kind.suspend_mode() == SuspendMode::Gate => {
             Err(ReviewOutcome::Deny(vec![OWNERS_UNREADABLE.to_owned()]))
         }
         None => Ok(owned),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use switchyard_api::{
     field::FieldError,
     v1beta2::{ClusterQueue, Cohort, ResourceFlavor, Workload},
-    validate::{self, Gates},
+    validate::{self, ValidationGates},
 };
 
 use super::review::{ReviewOutcome, ReviewRequest};
@@ -15,7 +15,7 @@ pub(super) struct ValidatedKind {
     pub(super) singular: &'static str,
     /// Resources and subresources.
     pub(super) resources: &'static [&'static str],
-    rule: fn(&ReviewRequest<'_>, Gates) -> Result<Vec<FieldError>, serde_json::Error>,
+    rule: fn(&ReviewRequest<'_>, ValidationGates) -> Result<Vec<FieldError>, serde_json::Error>,
     warnings: fn(&ReviewRequest<'_>) -> Vec<String>,
 }
 
@@ -53,7 +53,11 @@ pub(super) fn path(verb: &str, singular: &str) -> String {
 }
 
 impl ValidatedKind {
-    pub(super) fn validate(&self, request: &ReviewRequest<'_>, gates: Gates) -> ReviewOutcome {
+    pub(super) fn validate(
+        &self,
+        request: &ReviewRequest<'_>,
+        gates: ValidationGates,
+    ) -> ReviewOutcome {
         // Finalizers must be removable even from an invalid object.
         if request.old.is_some() && switchyard_jobs::meta::is_deleting(request.object) {
             return ReviewOutcome::Allow;
@@ -97,7 +101,7 @@ fn typed<K: DeserializeOwned>(value: &Value) -> Result<K, serde_json::Error> {
 
 fn workload(
     request: &ReviewRequest<'_>,
-    gates: Gates,
+    gates: ValidationGates,
 ) -> Result<Vec<FieldError>, serde_json::Error> {
     let new: Workload = typed(request.object)?;
     match request.old {
@@ -118,7 +122,7 @@ fn no_warnings(_: &ReviewRequest<'_>) -> Vec<String> {
 
 fn cluster_queue(
     request: &ReviewRequest<'_>,
-    gates: Gates,
+    gates: ValidationGates,
 ) -> Result<Vec<FieldError>, serde_json::Error> {
     let new: ClusterQueue = typed(request.object)?;
     match request.old {
@@ -127,13 +131,16 @@ fn cluster_queue(
     }
 }
 
-fn cohort(request: &ReviewRequest<'_>, _: Gates) -> Result<Vec<FieldError>, serde_json::Error> {
+fn cohort(
+    request: &ReviewRequest<'_>,
+    _: ValidationGates,
+) -> Result<Vec<FieldError>, serde_json::Error> {
     Ok(validate::cohort(&typed::<Cohort>(request.object)?))
 }
 
 fn resource_flavor(
     request: &ReviewRequest<'_>,
-    _: Gates,
+    _: ValidationGates,
 ) -> Result<Vec<FieldError>, serde_json::Error> {
     Ok(validate::resource_flavor(&typed::<ResourceFlavor>(request.object)?))
 }

@@ -13,7 +13,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
 use serde_json::{Value, json};
-use switchyard_api::validate::Gates;
+use switchyard_api::validate::ValidationGates;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 
@@ -240,7 +240,7 @@ fn answer(singular: &str, object: Value, old: Option<Value>) -> String {
     let kind = objects::KINDS.iter().find(|kind| kind.singular == singular).unwrap();
     match kind.validate(
         &ReviewRequest { namespace: "ns", object: &object, old: old.as_ref() },
-        Gates::default(),
+        ValidationGates::default(),
     ) {
         ReviewOutcome::Allow => String::new(),
         ReviewOutcome::Deny(reasons) => reasons.join("; "),

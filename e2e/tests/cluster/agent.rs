@@ -218,7 +218,10 @@ impl Hub {
             "metadata": {"name": name, "namespace": self.namespace},
             "spec": {"queueName": "queue", "podSets": kind.pod_sets(&job).unwrap()},
         });
-        let job = kind.remote_copy(&job, RemoteMeta { workload: &name, origin: "multikueue" });
+        let job = kind
+            .remote()
+            .unwrap()
+            .remote_copy(&job, RemoteMeta { workload: &name, origin: "multikueue" });
         let bytes = |value: &Value| serde_json::to_vec(value).unwrap();
         let (workload, job) = (bytes(&workload), bytes(&job));
         let hash = switchyard_proto::payload_hash(&workload, &job);

@@ -11,7 +11,7 @@ use switchyard_api::names::{self, MULTIKUEUE_CONTROLLER};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::workload::{is_group_workload, pod_group_owner};
 use switchyard_jobs::{
-    JobKind, RemoteMeta, elastic, following, kind_of_owner, meta, pod::Pod, sent_objects,
+    JobKind, RemoteMeta, elastic, kind_of_owner, meta, pod::Pod, propagated_changes, sent_objects,
 };
 use switchyard_proto::pod_sets_hash;
 use thiserror::Error;
@@ -87,7 +87,7 @@ impl<'a> JobOwner<'a> {
 /// pods, or else the pods.
 pub(super) fn sent_owner(workload: &Workload) -> Option<JobOwner<'_>> {
     match pod_group_owner(workload) {
-        Some((kind, maker)) => kind.is_sent().then(|| JobOwner::one(kind, maker)),
+        Some((kind, maker)) => kind.remote().is_some().then(|| JobOwner::one(kind, maker)),
         None => status_owner(workload),
     }
 }
@@ -127,7 +127,8 @@ pub(super) fn encode_payload(
     origin: &str,
 ) -> Result<Payload, PayloadError> {
     let name = workload.metadata.name.as_deref().unwrap_or_default();
-    let mut job = kind.remote_copy(job, RemoteMeta { workload: name, origin });
+    let remote = kind.remote().ok_or(PayloadError::NothingToRun)?;
+    let mut job = remote.remote_copy(job, RemoteMeta { workload: name, origin });
     if job.get("items").and_then(Value::as_array).is_some_and(Vec::is_empty) {
         return Err(PayloadError::NothingToRun);
     }
@@ -173,16 +174,17 @@ pub(super) fn may_shrink(workload: &Workload) -> bool {
 /// Gives an elastic job the size of its reserved quota. A job without slices is not elastic on the
 /// worker.
 fn resize_elastic_job(kind: &dyn JobKind, workload: &Workload, job: &mut Value) {
-    if elastic::is_slice(workload) && kind.resizes() {
-        kind.resize(job, &workload.spec.pod_sets);
-    } else {
-        meta::remove_annotation(job, names::ELASTIC_JOB);
+    match kind.elastic().filter(|elastic| elastic::is_slice(workload) && elastic.resizes()) {
+        Some(elastic) => elastic.resize(job, &workload.spec.pod_sets),
+        None => {
+            meta::remove_annotation(job, names::ELASTIC_JOB);
+        }
     }
 }
 
 /// Whether the job's kind has fields that follow the hub's object while it runs.
 pub(super) fn has_followed_fields(workload: &Workload) -> bool {
-    sent_owner(workload).is_some_and(|owned| !owned.kind.followed_fields().is_empty())
+    sent_owner(workload).is_some_and(|owned| !owned.kind.propagated_fields().is_empty())
 }
 
 /// Whether the agent must update a running job: pods joined a group, the number of replicas or
@@ -197,7 +199,7 @@ pub(super) fn needs_update(before: &[u8], now: &[u8]) -> bool {
     };
     let (before, now) = (objects(before), objects(now));
     let follows = |(before, now): (&Value, &Value)| {
-        kind_of(now).is_some_and(|it| following(it, now, before).is_some())
+        kind_of(now).is_some_and(|it| propagated_changes(it, now, before).is_some())
     };
     !names(&now).is_subset(&names(&before)) || before.first().zip(now.first()).is_some_and(follows)
 }

@@ -21,7 +21,7 @@ pub(super) fn workload_of_changed_spec(
     let (name, uid) = (object.name.as_deref()?, object.uid.as_deref()?);
     let workload = match kind.serving() {
         Some(serving) => serving.first_group(name, uid)?,
-        None if kind.followed_fields().is_empty() => return None,
+        None if kind.propagated_fields().is_empty() => return None,
         None => match meta::prebuilt_workload_name(&change.new.as_ref()?.value()) {
             "" => workload_name(kind.id().kind, kind.id().group, name, uid),
             prebuilt => prebuilt.to_owned(),

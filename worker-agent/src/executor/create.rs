@@ -3,7 +3,7 @@
 use kube::api::{Api, DynamicObject, Patch, PostParams};
 use serde_json::{Value, json};
 use switchyard_api::names;
-use switchyard_jobs::following;
+use switchyard_jobs::propagated_changes;
 use switchyard_ledger::{Outcome, Rejection};
 
 use super::Executor;
@@ -30,7 +30,8 @@ impl Executor {
         };
         let (wanted, name) = (value(object), object.metadata.name.as_deref().unwrap_or_default());
         for _ in 0..CHANGES {
-            let changed = access.job_kind.and_then(|kind| following(kind, &wanted, &value(&there)));
+            let changed =
+                access.job_kind.and_then(|kind| propagated_changes(kind, &wanted, &value(&there)));
             let outcome = self.object(access, &there);
             let is_of_attempt =
                 matches!(&outcome, Outcome::Object(it) if it.meta().attempt == stamp.attempt);

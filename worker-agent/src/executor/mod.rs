@@ -70,7 +70,7 @@ fn handled_kinds(frameworks: &[String]) -> Vec<HandledKind> {
             known.push(HandledKind { kind: *kind, enabled: false });
         }
     }
-    known.retain(|known| known.kind.is_sent());
+    known.retain(|known| known.kind.remote().is_some());
     known
 }
 

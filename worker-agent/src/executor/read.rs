@@ -145,10 +145,10 @@ pub(crate) fn read_job(
     });
     let status = object.get("status").filter(|_| !torn_down).map(bytes).unwrap_or_default();
     let (suspended, active) = (kind.is_suspended(object), kind.is_active(object));
-    let reports_completion = kind.tells_its_end();
+    let reports_completion = kind.reports_completion();
     let has_replicas = kind.serving().is_some_and(|serving| serving.replicas(object).is_some());
     let is_elastic = kind.resizes() && elastic::is_marked(object);
-    let may_change = has_replicas || is_elastic || !kind.followed_fields().is_empty();
+    let may_change = has_replicas || is_elastic || !kind.propagated_fields().is_empty();
     Some(RemoteJob {
         meta,
         suspended,

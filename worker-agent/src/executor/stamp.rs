@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use switchyard_api::names;
-use switchyard_jobs::{JobKind, kind_of_owner, owner_gvk, sent_objects, serving::Marks};
+use switchyard_jobs::{JobKind, kind_of_owner, owner_gvk, sent_objects, serving::PodMetadata};
 use thiserror::Error;
 
 use switchyard_ledger::Payload;
@@ -141,7 +141,8 @@ fn one_to_create(
         // The agent watches its pods for their statuses.
         let attempt = stamp.attempt.to_string();
         let annotations = [(names::WORKLOAD_UID, stamp.workload_uid), (names::ATTEMPT, &attempt)];
-        let marks = Marks { labels: &[(names::HUB_ID, stamp.hub_id)], annotations: &annotations };
+        let marks =
+            PodMetadata { labels: &[(names::HUB_ID, stamp.hub_id)], annotations: &annotations };
         serving.mark_pods(&mut object, &marks);
     }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -8,8 +8,8 @@ use kube::api::{Api, DynamicObject, ObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::Value;
 use switchyard_api::names;
+use switchyard_jobs::is_serving_part;
 use switchyard_jobs::meta::controller_of;
-use switchyard_jobs::serving::is_part;
 use switchyard_ledger::{Target, WatchEvent};
 use switchyard_platform::optional_crd::{CrdBackoff, is_unknown_kind};
 use tokio::sync::mpsc;
@@ -165,7 +165,7 @@ pub(crate) fn is_out_of_reach(error: &watcher::Error) -> bool {
 /// The agent's own objects have no controller. CombinedPods of serving jobs have one, which copies
 /// the template that the agent marked.
 pub(crate) fn is_others(access: &Access, object: &Value) -> bool {
-    access.job_kind.is_some() && is_part(object) != controller_of(object).is_some()
+    access.job_kind.is_some() && is_serving_part(object) != controller_of(object).is_some()
 }
 
 /// The state of one kind's watch.
@@ -190,7 +190,7 @@ impl KindWatch {
         if is_others(&self.access, &now) {
             return None;
         }
-        if is_part(&now) {
+        if is_serving_part(&now) {
             return self.pods.serving.apply(&now);
         }
         if let Some(read) = self.access.read(&now, &self.seal) {
@@ -223,7 +223,7 @@ impl KindWatch {
         {
             labels.insert(names::HUB_ID.to_owned(), self.seal.hub_id().into());
         }
-        if is_part(&last) {
+        if is_serving_part(&last) {
             return self.pods.serving.remove(&last);
         }
         let object = self.access.read(&last, &self.seal)?;

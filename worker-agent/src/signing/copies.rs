@@ -9,7 +9,7 @@ use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use switchyard_api::names;
-use switchyard_jobs::serving::is_part;
+use switchyard_jobs::is_serving_part;
 
 use super::MarkedObjects;
 use crate::executor::{Access, handled_access, is_others};
@@ -114,7 +114,9 @@ impl Copies {
     /// Whether an object has marks and no proof. Pods that a controller created from a template
     /// need none.
     fn is_unproved(&self, access: &Access, object: &Value) -> bool {
-        !is_others(access, object) && !is_part(object) && self.seal.is_unproved(object, &access.gvk)
+        !is_others(access, object)
+            && !is_serving_part(object)
+            && self.seal.is_unproved(object, &access.gvk)
     }
 
     async fn write(&self, access: &Access, object: Value) -> Result<(), String> {

@@ -8,10 +8,12 @@ mod template;
 
 use serde_json::{Map, Value, json};
 
-use super::meta::{object_mut, str_at};
-use super::plain::{PlainKind, Slot, count_at, list_at, malformed, own_template, true_condition};
+use super::meta::{self, count_at, list_at, object_mut, str_at};
+use super::plain::{PlainKind, Slot};
+use super::status::true_condition;
+use super::template::own_template;
 use super::topology::{JOB_COMPLETION_INDEX, PodRanks, REPLICA_INDEX};
-use super::{Finished, JobError, KindId, PodSetInfo, meta};
+use super::{Finished, JobError, KindId, KindProfile, PodSetInfo};
 use switchyard_api::v1beta2::PodSet;
 
 /// The kind `workload.codeflare.dev/v1beta2` AppWrapper.
@@ -28,7 +30,7 @@ const SUB_GROUP_COUNT: &str = "workload.codeflare.dev.appwrapper/tas-sub-group-c
 
 /// A pod template: JSON pointer below the wrapped object, number of pods, and labels that number
 /// them.
-struct Place {
+struct TemplateLocation {
     pointer: String,
     count: i64,
     ranks: PodRanks,
@@ -36,17 +38,17 @@ struct Place {
 
 /// The labels that number the pods of a declared pod set. An invalid count is ignored, as in Kueue.
 fn declared_ranks(pod_set: &Value) -> PodRanks {
-    let says =
+    let value_of =
         |key: &str| pod_set.get("annotations").and_then(|it| it.get(key)).and_then(Value::as_str);
     PodRanks {
-        pod_index_label: says(POD_INDEX_LABEL).map(str::to_owned),
-        sub_group_index_label: says(SUB_GROUP_INDEX_LABEL).map(str::to_owned),
-        sub_group_count: says(SUB_GROUP_COUNT).and_then(|count| count.parse().ok()),
+        pod_index_label: value_of(POD_INDEX_LABEL).map(str::to_owned),
+        sub_group_index_label: value_of(SUB_GROUP_INDEX_LABEL).map(str::to_owned),
+        sub_group_count: value_of(SUB_GROUP_COUNT).and_then(|count| count.parse().ok()),
     }
 }
 
 /// The pod templates that a wrapped object declares, or that are known for its kind.
-fn places(job: &Value, index: usize, component: &Value) -> Result<Vec<Place>, JobError> {
+fn places(job: &Value, index: usize, component: &Value) -> Result<Vec<TemplateLocation>, JobError> {
     // The controller records what it found in the status, so that later edits of the spec cannot
     // change it.
     let found = list_at(job, "/status/componentStatus");
@@ -60,12 +62,12 @@ fn places(job: &Value, index: usize, component: &Value) -> Result<Vec<Place>, Jo
         let path = str_at(pod_set, "/path");
         let pointer = pointer_of(path).ok_or_else(|| {
             let field = format!("{COMPONENTS}/{index}/podSets/{at}/path");
-            malformed(
+            JobError::malformed(
                 &field,
                 format!("{path:?} is no path like template.spec.template or template.spec.jobs[0].template"),
             )
         })?;
-        Ok(Place {
+        Ok(TemplateLocation {
             pointer,
             count: count_at(pod_set, "/replicas", 1),
             ranks: declared_ranks(pod_set),
@@ -99,12 +101,12 @@ fn pointer_of(path: &str) -> Option<String> {
 }
 
 /// The pod templates of known kinds.
-fn known_places(object: &Value) -> Vec<Place> {
+fn known_places(object: &Value) -> Vec<TemplateLocation> {
     let numbered = |pointer: &str, count: i64, ranks| {
-        vec![Place { pointer: pointer.to_owned(), count, ranks }]
+        vec![TemplateLocation { pointer: pointer.to_owned(), count, ranks }]
     };
     let one = |pointer: &str, count: i64| numbered(pointer, count, PodRanks::default());
-    let present = |places: Vec<Place>| {
+    let present = |places: Vec<TemplateLocation>| {
         places.into_iter().filter(|it| object.pointer(&it.pointer).is_some()).collect()
     };
     let places = match (str_at(object, "/apiVersion"), str_at(object, "/kind")) {
@@ -116,7 +118,7 @@ fn known_places(object: &Value) -> Vec<Place> {
             numbered("/spec/template", pods_of_job(object), PodRanks::by(JOB_COMPLETION_INDEX))
         }
         ("jobset.x-k8s.io/v1alpha2", "JobSet") => {
-            let group = |(at, group): (usize, &Value)| Place {
+            let group = |(at, group): (usize, &Value)| TemplateLocation {
                 pointer: format!("/spec/replicatedJobs/{at}/template/spec/template"),
                 count: count_at(group, "/replicas", 1)
                     .saturating_mul(pods_of_job(group.get("template").unwrap_or(&Value::Null))),
@@ -128,7 +130,7 @@ fn known_places(object: &Value) -> Vec<Place> {
             let replicas = |type_: &str| {
                 let at = format!("/spec/pytorchReplicaSpecs/{type_}");
                 let count = count_at(object, &format!("{at}/replicas"), 1);
-                Place {
+                TemplateLocation {
                     pointer: format!("{at}/template"),
                     count,
                     ranks: PodRanks::by(REPLICA_INDEX),
@@ -148,11 +150,11 @@ fn pods_of_job(object: &Value) -> i64 {
     parallelism.min(count_at(object, "/spec/completions", parallelism))
 }
 
-fn ray_places(object: &Value, at: &str) -> Vec<Place> {
+fn ray_places(object: &Value, at: &str) -> Vec<TemplateLocation> {
     let head = format!("{at}/headGroupSpec/template");
-    let mut places = vec![Place { pointer: head, count: 1, ranks: PodRanks::default() }];
+    let mut places = vec![TemplateLocation { pointer: head, count: 1, ranks: PodRanks::default() }];
     let groups = list_at(object, &format!("{at}/workerGroupSpecs")).iter().enumerate();
-    places.extend(groups.map(|(index, group)| Place {
+    places.extend(groups.map(|(index, group)| TemplateLocation {
         pointer: format!("{at}/workerGroupSpecs/{index}/template"),
         count: count_at(group, "/replicas", 1),
         ranks: PodRanks::default(),
@@ -188,7 +190,7 @@ fn component_mut(job: &mut Value, index: usize) -> Option<&mut Map<String, Value
     object_mut(job.pointer_mut(&format!("{COMPONENTS}/{index}"))?, &[])
 }
 
-impl PlainKind for AppWrapper {
+impl KindProfile for AppWrapper {
     fn id(&self) -> KindId {
         KindId {
             group: "workload.codeflare.dev",
@@ -199,6 +201,29 @@ impl PlainKind for AppWrapper {
         }
     }
 
+    fn is_active(&self, job: &Value) -> bool {
+        true_condition(job, &["QuotaReserved"]).is_some()
+    }
+
+    fn finished(&self, job: &Value) -> Option<Finished> {
+        let end =
+            |success: bool, message: &str| Some(Finished { success, message: message.to_owned() });
+        match str_at(job, "/status/phase") {
+            "Succeeded" => end(true, "AppWrapper finished successfully"),
+            // It keeps its quota until its resources are deleted.
+            "Failed" if true_condition(job, &["ResourcesDeployed"]).is_none() => {
+                end(false, "AppWrapper failed")
+            }
+            _ => None,
+        }
+    }
+
+    fn pods_ready(&self, job: &Value) -> bool {
+        true_condition(job, &["PodsReady"]).is_some()
+    }
+}
+
+impl PlainKind for AppWrapper {
     fn own_controller(&self) -> &'static str {
         "workload.codeflare.dev/appwrapper-controller"
     }
@@ -221,7 +246,7 @@ impl PlainKind for AppWrapper {
     }
 
     fn template(&self, job: &Value, slot: &Slot) -> Result<Value, JobError> {
-        Ok(template::for_quota(&own_template(job, slot, PlainKind::id(self))?))
+        Ok(template::for_quota(&own_template(job, &slot.template, self.id())?))
     }
 
     fn merge(&self, job: &mut Value, slots: &[Slot], infos: &[PodSetInfo]) -> Result<(), JobError> {
@@ -246,26 +271,5 @@ impl PlainKind for AppWrapper {
                 .is_some_and(|component| component.remove("podSetInfos").is_some());
         }
         changed
-    }
-
-    fn is_active(&self, job: &Value) -> bool {
-        true_condition(job, &["QuotaReserved"]).is_some()
-    }
-
-    fn finished(&self, job: &Value) -> Option<Finished> {
-        let end =
-            |success: bool, message: &str| Some(Finished { success, message: message.to_owned() });
-        match str_at(job, "/status/phase") {
-            "Succeeded" => end(true, "AppWrapper finished successfully"),
-            // It keeps its quota until its resources are deleted.
-            "Failed" if true_condition(job, &["ResourcesDeployed"]).is_none() => {
-                end(false, "AppWrapper failed")
-            }
-            _ => None,
-        }
-    }
-
-    fn pods_ready(&self, job: &Value) -> bool {
-        true_condition(job, &["PodsReady"]).is_some()
     }
 }

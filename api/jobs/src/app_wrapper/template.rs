@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::plain::list_at;
+use super::super::meta::list_at;
 use switchyard_syntax::quantity;
 
 /// Fields of a pod's spec that are copied.
@@ -109,8 +109,8 @@ fn taken(from: &Value, fields: &[&str], defaults: &[(&str, &str)]) -> Map<String
         taken.insert((*field).to_owned(), from.get(*field).cloned().unwrap_or_default());
     }
     for (field, usual) in defaults {
-        let said = from.get(*field).and_then(Value::as_str).filter(|said| !said.is_empty());
-        taken.insert((*field).to_owned(), said.unwrap_or(usual).into());
+        let value = from.get(*field).and_then(Value::as_str).filter(|value| !value.is_empty());
+        taken.insert((*field).to_owned(), value.unwrap_or(usual).into());
     }
     taken
 }

@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::index_set::count_terminal;
 use super::meta::{annotation, i32_at, object_mut, remove_annotation, set_annotation, str_at};
-use super::plain::set;
 use super::remote::remote_object;
+use super::status::{finished_by, is_true};
 use super::template::clean_template;
 use super::topology::{JOB_COMPLETION_INDEX, PodRanks, TopologySource};
 use super::{
-    Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, mirror, number,
-    restore_template,
+    Elastic, Finished, JobError, JobKind, KindId, KindProfile, Managed, PodSetInfo, Remote,
+    RemoteMeta, Stop, mirror, number, restore_template,
 };
 use switchyard_api::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, ReclaimablePod};
 use switchyard_syntax::field::{FieldError, Path};
@@ -111,7 +111,7 @@ fn without_start_time(job: &Value) -> Value {
     wanted
 }
 
-impl JobKind for BatchJob {
+impl KindProfile for BatchJob {
     fn id(&self) -> KindId {
         KindId {
             group: "batch",
@@ -120,6 +120,64 @@ impl JobKind for BatchJob {
             plural: "jobs",
             framework: "batch/job",
         }
+    }
+
+    fn elastic(&self) -> Option<&dyn Elastic> {
+        Some(self)
+    }
+
+    fn is_active(&self, job: &Value) -> bool {
+        // The Job controller counts pods that are being deleted as terminating, not active. They
+        // still run.
+        ["/status/active", "/status/terminating"]
+            .iter()
+            .any(|count| i32_at(job, count).unwrap_or(0) != 0)
+    }
+
+    fn finished(&self, job: &Value) -> Option<Finished> {
+        finished_by(job, "Complete", "Failed")
+    }
+
+    fn pods_ready(&self, job: &Value) -> bool {
+        done_or_ready(job) >= pods_count(job)
+    }
+
+    /// Pods beyond the remaining completions.
+    fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
+        // At most `completions` pods run at one time, whatever `parallelism` says.
+        let parallelism = pods_count(job);
+        let completions = completions(job).unwrap_or(parallelism);
+        let terminal = if is_indexed(job) {
+            count_terminal(
+                str_at(job, "/status/completedIndexes"),
+                str_at(job, "/status/failedIndexes"),
+                completions,
+            )
+        } else {
+            i32_at(job, "/status/succeeded").unwrap_or(0)
+        };
+        if parallelism <= 1 || terminal <= 0 {
+            return Vec::new();
+        }
+        let remaining = completions.saturating_sub(terminal).max(0);
+        if remaining >= parallelism {
+            return Vec::new();
+        }
+        vec![ReclaimablePod { name: DEFAULT_POD_SET_NAME.into(), count: parallelism - remaining }]
+    }
+
+    fn validate(&self, job: &Value) -> Vec<FieldError> {
+        validate::job(job)
+    }
+}
+
+impl JobKind for BatchJob {
+    fn managed(&self) -> Option<&dyn Managed> {
+        Some(self)
+    }
+
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
     }
 
     fn pod_sets(&self, job: &Value) -> Result<Vec<PodSet>, JobError> {
@@ -149,14 +207,6 @@ impl JobKind for BatchJob {
 
     fn suspend(&self, job: &mut Value) {
         set_spec(job, "suspend", true);
-    }
-
-    fn is_active(&self, job: &Value) -> bool {
-        // The Job controller counts pods that are being deleted as terminating, not active. They
-        // still run.
-        ["/status/active", "/status/terminating"]
-            .iter()
-            .any(|count| i32_at(job, count).unwrap_or(0) != 0)
     }
 
     fn counts_while_deleted(&self) -> bool {
@@ -218,7 +268,7 @@ impl JobKind for BatchJob {
         }
         if has_started(job) {
             // Until the Job controller sets the condition, it may still count pods as active.
-            return if mirror::is_true(job, "Suspended") || runs_elsewhere(job) {
+            return if is_true(job, "Suspended") || runs_elsewhere(job) {
                 Stop::UpdateStatus(Box::new(without_start_time(job)))
             } else {
                 Stop::Wait
@@ -228,15 +278,21 @@ impl JobKind for BatchJob {
         Stop::Update { job: Box::new(wanted), now: false }
     }
 
-    fn elastic_templates(&self, _job: &Value) -> Vec<String> {
-        vec!["/spec/template".to_owned()]
-    }
-
     fn shrink(&self, job: &mut Value, pod_sets: &[PodSet]) {
         if let Some(pod_set) = pod_sets.first().filter(|_| min_pods_count(job).is_some()) {
             set_count(job, pod_set.count);
             remove_annotation(job, names::JOB_MIN_PARALLELISM);
         }
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value) -> Vec<FieldError> {
+        validate::update(old, new)
+    }
+}
+
+impl Elastic for BatchJob {
+    fn templates(&self, _job: &Value) -> Vec<String> {
+        vec!["/spec/template".to_owned()]
     }
 
     fn resizes(&self) -> bool {
@@ -249,78 +305,28 @@ impl JobKind for BatchJob {
         }
     }
 
-    fn finished(&self, job: &Value) -> Option<Finished> {
-        let condition = mirror::conditions(job).find(|c| {
-            matches!(str_at(c, "/type"), "Complete" | "Failed") && str_at(c, "/status") == "True"
-        })?;
-        Some(Finished {
-            success: str_at(condition, "/type") == "Complete",
-            message: str_at(condition, "/message").to_owned(),
-        })
-    }
-
-    fn pods_ready(&self, job: &Value) -> bool {
-        done_or_ready(job) >= pods_count(job)
-    }
-
     fn pods_ready_of(&self, job: &Value, pod_sets: &[PodSet]) -> bool {
         pod_sets.first().is_some_and(|pod_set| done_or_ready(job) >= pod_set.count)
     }
+}
 
-    /// Pods beyond the remaining completions.
-    fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
-        // At most `completions` pods run at one time, whatever `parallelism` says.
-        let parallelism = pods_count(job);
-        let completions = completions(job).unwrap_or(parallelism);
-        let terminal = if is_indexed(job) {
-            count_terminal(
-                str_at(job, "/status/completedIndexes"),
-                str_at(job, "/status/failedIndexes"),
-                completions,
-            )
-        } else {
-            i32_at(job, "/status/succeeded").unwrap_or(0)
-        };
-        if parallelism <= 1 || terminal <= 0 {
-            return Vec::new();
-        }
-        let remaining = completions.saturating_sub(terminal).max(0);
-        if remaining >= parallelism {
-            return Vec::new();
-        }
-        vec![ReclaimablePod { name: DEFAULT_POD_SET_NAME.into(), count: parallelism - remaining }]
-    }
-
-    fn managed_by<'a>(&self, job: &'a Value) -> Option<&'a str> {
-        Some(str_at(job, "/spec/managedBy")).filter(|manager| !manager.is_empty())
-    }
-
-    fn set_managed_by(&self, job: &mut Value, manager: Option<&str>) {
-        set(job, &["spec", "managedBy"], manager.map(Value::from));
-    }
-
+impl Managed for BatchJob {
     fn can_default_managed_by(&self, job: &Value) -> bool {
         !runs_elsewhere(job)
     }
+}
 
-    fn validate(&self, job: &Value) -> Vec<FieldError> {
-        validate::job(job)
-    }
-
-    fn validate_update(&self, old: &Value, new: &Value) -> Vec<FieldError> {
-        validate::update(old, new)
-    }
-
+impl Remote for BatchJob {
     fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {
-        let mut spec = job.get("spec").cloned().unwrap_or_default();
-        let manual_selector = spec.get("manualSelector").and_then(Value::as_bool).unwrap_or(false);
-        if let Some(spec) = spec.as_object_mut() {
+        let mut copy = remote_object(self.id(), job, remote);
+        let has_own_selector = job.pointer("/spec/manualSelector") == Some(&Value::Bool(true));
+        if let Some(spec) = object_mut(&mut copy, &["spec"]) {
             spec.insert("suspend".to_owned(), Value::from(true));
             for field in ["managedBy", "ttlSecondsAfterFinished"] {
                 spec.remove(field);
             }
             // A selector that the user wrote selects labels that the user wrote.
-            if !manual_selector {
+            if !has_own_selector {
                 spec.remove("selector");
                 spec.remove("manualSelector");
                 if let Some(template) = spec.get_mut("template") {
@@ -328,7 +334,7 @@ impl JobKind for BatchJob {
                 }
             }
         }
-        remote_object(self.id(), job, spec, remote)
+        copy
     }
 
     fn mirror_status(&self, local: &Value, remote: &Value) -> Option<Value> {

@@ -230,11 +230,9 @@ fn has_room_for<'a>(
         prebuilt => prebuilt,
     };
     // Both lists are sorted by name.
-    let mut theirs = workload.spec.pod_sets.iter();
+    let mut pod_sets = workload.spec.pod_sets.iter();
     workload.metadata.name.as_deref() == Some(named)
         && roles.all(|(role, count)| {
-            theirs
-                .find(|theirs| theirs.name == role)
-                .is_some_and(|theirs| finished || theirs.count >= count)
+            pod_sets.find(|it| it.name == role).is_some_and(|it| finished || it.count >= count)
         })
 }

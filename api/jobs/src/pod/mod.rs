@@ -13,7 +13,7 @@ mod validate;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 pub use group::{fits, inactive, is_in_sync};
 pub use one::{group_name, is_gated, is_terminated, role};
@@ -22,10 +22,13 @@ pub use shape::shape_hash;
 pub use sorted::{Sorted, sort, sort_new};
 
 use super::meta::{last_transition, object_mut, str_at};
-use super::mirror::conditions;
 use super::remote::{list, remote_object};
+use super::status::{self, conditions};
 use super::topology::{PodRanks, TopologySource};
-use super::{Finished, Held, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop};
+use super::{
+    Finished, Grouped, JobError, JobKind, KindId, KindProfile, PodSetInfo, Remote, RemoteMeta,
+    Stop, SuspendMode,
+};
 use switchyard_api::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, ReclaimablePod};
 use switchyard_syntax::field::FieldError;
 use switchyard_syntax::names;
@@ -50,18 +53,13 @@ fn terminate(job: &Value, ends: impl Fn(&Value) -> bool) -> Stop {
     if pods.is_empty() { Stop::Done } else { Stop::Terminate(pods) }
 }
 
-fn status(pod: &Value) -> Map<String, Value> {
-    pod.get("status").and_then(Value::as_object).cloned().unwrap_or_default()
-}
-
 fn scheduled(pod: &Value) -> Option<&Value> {
     conditions(pod).find(|it| str_at(it, "/type") == "PodScheduled")
 }
 
 /// Leaves out the fields that the other cluster's API server computes.
 fn copy_of_one(pod: &Value, remote: RemoteMeta<'_>) -> Value {
-    let spec = pod.get("spec").cloned().unwrap_or_else(|| json!({}));
-    let mut copy = remote_object(JobKind::id(&Pod), pod, spec, remote);
+    let mut copy = remote_object(Pod.id(), pod, remote);
     if let Some(spec) = object_mut(&mut copy, &["spec"]) {
         for field in ["nodeName", "priority", "preemptionPolicy"] {
             spec.remove(field);
@@ -71,38 +69,77 @@ fn copy_of_one(pod: &Value, remote: RemoteMeta<'_>) -> Value {
     copy
 }
 
-impl JobKind for Pod {
+impl KindProfile for Pod {
     fn id(&self) -> KindId {
         KindId { group: "", version: "v1", kind: "Pod", plural: "pods", framework: "pod" }
     }
 
-    fn held(&self) -> Held {
-        Held::Gated
-    }
-
-    fn group_of<'a>(&self, job: &'a Value) -> Option<&'a str> {
-        one::group_name(job)
-    }
-
-    fn compose(&self, members: Vec<Value>) -> Value {
-        group::compose(members)
-    }
-
-    fn members<'a>(&self, job: &'a Value) -> &'a [Value] {
-        group::members(job)
-    }
-
-    fn is_composed(&self, job: &Value) -> bool {
-        group::is_group(job)
-    }
-
     /// A pod is skipped until it has a group.
     fn skips(&self, job: &Value) -> bool {
-        super::serving::awaits_group(job)
+        one::awaits_group(job)
     }
 
-    fn leads_queue(&self, job: &Value) -> bool {
-        !(group::is_serving(job) && one::is_suspended_by_parent(job))
+    fn apply_topology_defaults(&self, job: &mut Value) {
+        for pod in group::members_mut(job) {
+            one::copy_index(pod);
+            one::gate_topology(pod);
+        }
+    }
+
+    fn is_active(&self, job: &Value) -> bool {
+        group::members(job).iter().any(|pod| one::phase(pod) == "Running")
+    }
+
+    fn finished(&self, job: &Value) -> Option<Finished> {
+        if group::is_group(job) {
+            return group::finished(job);
+        }
+        one::is_terminated(job).then(|| Finished {
+            success: one::phase(job) == "Succeeded",
+            message: str_at(job, "/status/message").to_owned(),
+        })
+    }
+
+    fn ended_at(&self, job: &Value) -> Option<Timestamp> {
+        group::members(job).iter().filter_map(last_transition).max()
+    }
+
+    fn pods_ready(&self, job: &Value) -> bool {
+        if !group::is_group(job) {
+            return one::is_ready(job);
+        }
+        // A succeeded pod was ready, except in a serving group. A failed pod counts if a
+        // replacement exists.
+        let serves = group::is_serving(job);
+        let is_ready =
+            |pod: &&Value| one::is_ready(pod) || !serves && one::phase(pod) == "Succeeded";
+        let pods = group::members(job);
+        let ready = pods.iter().filter(is_ready).count();
+        pods.iter().any(one::is_ready)
+            && group::total_count(job)
+                .is_ok_and(|total| usize::try_from(total).is_ok_and(|total| ready >= total))
+    }
+
+    fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
+        if group::is_group(job) { group::reclaimable(job) } else { Vec::new() }
+    }
+
+    fn validate(&self, job: &Value) -> Vec<FieldError> {
+        validate::pod(job)
+    }
+}
+
+impl JobKind for Pod {
+    fn grouped(&self) -> Option<&dyn Grouped> {
+        Some(self)
+    }
+
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
+    }
+
+    fn suspend_mode(&self) -> SuspendMode {
+        SuspendMode::Gate
     }
 
     fn release(&self, job: &mut Value) -> bool {
@@ -127,23 +164,12 @@ impl JobKind for Pod {
         TopologySource::at(pod.unwrap_or(job), &[], PodRanks::by(names::POD_GROUP_POD_INDEX))
     }
 
-    fn apply_topology_defaults(&self, job: &mut Value) {
-        for pod in group::members_mut(job) {
-            one::copy_index(pod);
-            one::gate_topology(pod);
-        }
-    }
-
     fn is_suspended(&self, job: &Value) -> bool {
         group::members(job).iter().any(one::is_suspended)
     }
 
     fn suspend(&self, job: &mut Value) {
         group::members_mut(job).iter_mut().for_each(one::gate);
-    }
-
-    fn is_active(&self, job: &Value) -> bool {
-        group::members(job).iter().any(|pod| one::phase(pod) == "Running")
     }
 
     /// The pod's status stays current as long as a finalizer or its node keeps the pod.
@@ -184,62 +210,34 @@ impl JobKind for Pod {
         terminate(job, |_| true)
     }
 
-    fn finished(&self, job: &Value) -> Option<Finished> {
-        if group::is_group(job) {
-            return group::finished(job);
-        }
-        one::is_terminated(job).then(|| Finished {
-            success: one::phase(job) == "Succeeded",
-            message: str_at(job, "/status/message").to_owned(),
-        })
-    }
-
-    fn ended_at(&self, job: &Value) -> Option<Timestamp> {
-        group::members(job).iter().filter_map(last_transition).max()
-    }
-
-    fn pods_ready(&self, job: &Value) -> bool {
-        if !group::is_group(job) {
-            return one::is_ready(job);
-        }
-        // A succeeded pod was ready, except in a serving group. A failed pod counts if a
-        // replacement exists.
-        let serves = group::is_serving(job);
-        let is_ready =
-            |pod: &&Value| one::is_ready(pod) || !serves && one::phase(pod) == "Succeeded";
-        let pods = group::members(job);
-        let ready = pods.iter().filter(is_ready).count();
-        pods.iter().any(one::is_ready)
-            && group::total_count(job)
-                .is_ok_and(|total| usize::try_from(total).is_ok_and(|total| ready >= total))
-    }
-
-    fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
-        if group::is_group(job) { group::reclaimable(job) } else { Vec::new() }
-    }
-
-    fn managed_by<'a>(&self, _job: &'a Value) -> Option<&'a str> {
-        None
-    }
-
-    fn set_managed_by(&self, _job: &mut Value, _manager: Option<&str>) {}
-
-    fn names_manager(&self) -> bool {
-        false
-    }
-
-    fn can_default_managed_by(&self, _job: &Value) -> bool {
-        false
-    }
-
-    fn validate(&self, job: &Value) -> Vec<FieldError> {
-        validate::pod(job)
-    }
-
     fn validate_update(&self, old: &Value, new: &Value) -> Vec<FieldError> {
         validate::pod_update(old, new)
     }
+}
 
+impl Grouped for Pod {
+    fn group_of<'a>(&self, job: &'a Value) -> Option<&'a str> {
+        one::group_name(job)
+    }
+
+    fn compose(&self, members: Vec<Value>) -> Value {
+        group::compose(members)
+    }
+
+    fn members<'a>(&self, job: &'a Value) -> &'a [Value] {
+        group::members(job)
+    }
+
+    fn is_composed(&self, job: &Value) -> bool {
+        group::is_group(job)
+    }
+
+    fn syncs_queue(&self, job: &Value) -> bool {
+        !(group::is_serving(job) && one::is_suspended_by_parent(job))
+    }
+}
+
+impl Remote for Pod {
     /// For a group, all pods that are to run.
     fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {
         if !group::is_group(job) {
@@ -254,7 +252,7 @@ impl JobKind for Pod {
     /// condition `PodScheduled`, so that no autoscaler makes room for it in this cluster. A pod
     /// that has ended never changes again.
     fn mirror_status(&self, local: &Value, remote: &Value) -> Option<Value> {
-        let mut wanted = status(remote);
+        let mut wanted = status::fields(remote);
         if one::is_terminated(local) || wanted.is_empty() {
             return None;
         }
@@ -267,11 +265,11 @@ impl JobKind for Pod {
             shown.push(kept.clone());
             wanted.insert("conditions".to_owned(), Value::Array(shown));
         }
-        (wanted != status(local)).then_some(Value::Object(wanted))
+        (wanted != status::fields(local)).then_some(Value::Object(wanted))
     }
 
     fn reset_status(&self, local: &Value, now: Timestamp) -> Option<Value> {
-        let before = status(local);
+        let before = status::fields(local);
         let gated = scheduled(local).is_some_and(|it| str_at(it, "/reason") == "SchedulingGated");
         if one::is_terminated(local) || before.is_empty() || one::phase(local) == "Pending" && gated
         {

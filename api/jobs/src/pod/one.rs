@@ -5,11 +5,10 @@ use serde_json::{Value, json};
 
 use super::shape::shape_hash;
 use crate::meta::{
-    annotation, is_deleting, label, object_mut, set_annotation, set_label, str_at, time_at,
+    annotation, is_deleting, is_sent, label, object_mut, set_annotation, set_label, str_at, time_at,
 };
-use crate::mirror::is_true;
-use crate::serving::is_sent;
-use crate::{JobError, PodSetInfo};
+use crate::status::is_true;
+use crate::{JobError, PodSetInfo, frameworks};
 use switchyard_syntax::names;
 
 /// Whether the pod has the scheduling gate of admission.
@@ -69,6 +68,13 @@ pub fn group_name(pod: &Value) -> Option<&str> {
 #[must_use]
 pub fn role(pod: &Value) -> String {
     annotation(pod, names::ROLE_HASH).map_or_else(|| shape_hash(pod), str::to_owned)
+}
+
+/// Whether the pod belongs to a serving framework and has no group yet.
+pub(super) fn awaits_group(pod: &Value) -> bool {
+    let by = annotation(pod, names::POD_SUSPENDING_PARENT);
+    let serving = [frameworks::STATEFUL_SET, frameworks::LEADER_WORKER_SET];
+    by.is_some_and(|by| serving.contains(&by)) && group_name(pod).is_none()
 }
 
 /// The time until which a running pod counts as active. If it is being deleted, twice its grace
@@ -140,8 +146,8 @@ pub(super) fn copy_index(pod: &mut Value) {
     }
 }
 
-/// Also gates a pod until its topology domain is chosen. [`start`] removes that gate from a pod
-/// without a topology request.
+/// Adds the gate that holds a pod until its topology domain is chosen. [`start`] removes that gate
+/// from a pod without a topology request.
 pub(super) fn gate_topology(pod: &mut Value) {
     if is_gated(pod) && !has_gate(pod, names::TOPOLOGY_SCHEDULING_GATE) {
         append(pod, "spec", "schedulingGates", json!({ "name": names::TOPOLOGY_SCHEDULING_GATE }));
@@ -154,7 +160,7 @@ pub(super) fn start(pod: &mut Value, info: &PodSetInfo) -> Result<(), JobError> 
     if !is_gated(pod) {
         return Ok(());
     }
-    // An existing pod accepts no new gates. It has had all that it needs since its creation.
+    // An existing pod accepts no new gates. It has had its gates since its creation.
     PodSetInfo { scheduling_gates: Vec::new(), ..info.clone() }.merge_into(pod)?;
     let keeps_topology =
         info.scheduling_gates.iter().any(|gate| gate.name == names::TOPOLOGY_SCHEDULING_GATE);

@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::super::meta::{generation, namespace, str_at};
-use super::super::plain::{Slot, list_at};
+use super::super::meta::{generation, list_at, namespace, str_at};
+use super::super::plain::Slot;
 use super::super::{Dependency, KindId, elastic};
 use super::{CLUSTER_ID, workers};
 
@@ -18,8 +18,8 @@ pub(super) static KINDS: [KindId; 1] = [CLUSTER_ID];
 /// The RayCluster of an elastic job, named at a JSON pointer.
 pub(super) fn named(job: &Value, at: &str) -> Option<Dependency> {
     let name = str_at(job, at);
-    let is_told = elastic::is_marked(job) && !name.is_empty();
-    is_told.then(|| Dependency {
+    let exists = elastic::is_marked(job) && !name.is_empty();
+    exists.then(|| Dependency {
         kind: CLUSTER_ID,
         namespace: namespace(job).to_owned(),
         name: name.to_owned(),

@@ -3,9 +3,13 @@
 
 use serde_json::Value;
 
-use super::super::meta::str_at;
-use super::super::plain::{Keys, PlainKind, Slot, true_condition};
-use super::super::{Dependency, Finished, JobError, JobKind, KindId, elastic};
+use super::super::meta::{Keys, str_at};
+use super::super::plain::{PlainKind, Slot};
+use super::super::status::true_condition;
+use super::super::{
+    Dependency, Dependent, Elastic, Finished, JobError, JobKind, KindId, KindProfile, Managed,
+    elastic,
+};
 use super::{
     CLUSTER_ID, KUBERAY, account_for_additions, autoscaling, child, cluster_slots,
     cluster_templates, id, is_fault_tolerant, resize_groups, size_groups_as, validate_cluster,
@@ -24,7 +28,7 @@ pub struct RayPods {
     /// JSON pointer to the name of the RayCluster that KubeRay created for the object. `None` for a
     /// RayCluster itself.
     child_at: Option<&'static str>,
-    followed: &'static [&'static str],
+    propagated: &'static [&'static str],
     is_ready: fn(&Value) -> bool,
 }
 
@@ -34,7 +38,7 @@ pub static RAY_CLUSTER: RayPods = RayPods {
     at: "/spec",
     suspend_at: &["spec", "suspend"],
     child_at: None,
-    followed: &[],
+    propagated: &[],
     is_ready: |job| str_at(job, "/status/state") == "ready",
 };
 
@@ -44,76 +48,28 @@ pub static RAY_SERVICE: RayPods = RayPods {
     at: "/spec/rayClusterConfig",
     suspend_at: &["spec", "rayClusterConfig", "suspend"],
     child_at: Some("/status/activeServiceStatus/rayClusterName"),
-    followed: &["/spec/serveConfigV2"],
+    propagated: &["/spec/serveConfigV2"],
     is_ready: |job| true_condition(job, &["Ready"]).is_some(),
 };
 
-impl PlainKind for RayPods {
+impl KindProfile for RayPods {
     fn id(&self) -> KindId {
         self.id
     }
 
-    fn suspend_at(&self) -> Keys {
-        self.suspend_at
+    fn elastic(&self) -> Option<&dyn Elastic> {
+        Some(self)
     }
 
-    fn own_controller(&self) -> &'static str {
-        KUBERAY
-    }
-
-    fn followed_fields(&self) -> &'static [&'static str] {
-        self.followed
-    }
-
-    fn dependencies(&self) -> &'static [KindId] {
-        if self.child_at.is_some() { &child::KINDS } else { &[] }
-    }
-
-    fn depends_on(&self, job: &Value) -> Option<Dependency> {
-        child::named(job, self.child_at?)
-    }
-
-    fn attach(&self, job: &mut Value, found: &Value) {
-        child::attach(job, found);
-    }
-
-    fn elastic_templates(&self, job: &Value) -> Vec<String> {
-        cluster_templates(job, self.at)
-    }
-
-    fn size_generation(&self, job: &Value) -> String {
-        child::size_generation(job)
-    }
-
-    fn resizes(&self) -> bool {
-        self.child_at.is_none()
-    }
-
-    fn resize(&self, job: &mut Value, pod_sets: &[PodSet]) {
-        resize_groups(job, self.at, pod_sets);
-    }
-
-    fn take_size(&self, job: &mut Value, other: &Value) {
-        size_groups_as(job, self.at, other);
-    }
-
-    fn autoscales(&self, job: &Value) -> Option<Path> {
-        autoscaling(job, self.at)
-    }
-
-    fn slots(&self, job: &Value) -> Result<Vec<Slot>, JobError> {
-        cluster_slots(job, self.at)
-    }
-
-    fn account(&self, job: &Value, pod_sets: &mut [PodSet]) {
-        account_for_additions(job, self.at, pod_sets);
+    fn dependent(&self) -> Option<&dyn Dependent> {
+        self.child_at.is_some().then_some(self)
     }
 
     fn is_active(&self, job: &Value) -> bool {
         (self.is_ready)(job)
     }
 
-    fn cleans_up(&self, job: &Value) -> bool {
+    fn has_cleanup(&self, job: &Value) -> bool {
         is_fault_tolerant(job, self.at)
     }
 
@@ -130,13 +86,34 @@ impl PlainKind for RayPods {
         let path = below_spec.fold(Path::new("spec"), |path, field| path.child(field));
         validate_cluster(job, self.at, &path)
     }
+}
+
+impl PlainKind for RayPods {
+    fn suspend_at(&self) -> Keys {
+        self.suspend_at
+    }
+
+    fn own_controller(&self) -> &'static str {
+        KUBERAY
+    }
+
+    fn propagated(&self) -> &'static [&'static str] {
+        self.propagated
+    }
+
+    fn slots(&self, job: &Value) -> Result<Vec<Slot>, JobError> {
+        cluster_slots(job, self.at)
+    }
+
+    fn account(&self, job: &Value, pod_sets: &mut [PodSet]) {
+        account_for_additions(job, self.at, pod_sets);
+    }
 
     /// KubeRay upgrades a RayService with a second cluster beside the first, and that one has no
     /// quota. The pods of an elastic RayService wait for quota.
     fn validate_change(&self, old: &Value, new: &Value) -> Vec<FieldError> {
         let runs = |job: &Value| {
-            !JobKind::is_suspended(self, job)
-                && self.managed_by(job) != Some(names::MULTIKUEUE_CONTROLLER)
+            !self.is_suspended(job) && self.managed_by(job) != Some(names::MULTIKUEUE_CONTROLLER)
         };
         let in_place =
             str_at(new, "/spec/upgradeStrategy/type") == "None" || elastic::is_marked(new);
@@ -151,6 +128,46 @@ impl PlainKind for RayPods {
         let detail = "another cluster would run beside this one without quota; set spec.upgradeStrategy.type to None, or \
                       create the service anew";
         vec![FieldError::forbidden(&Path::new("spec").child("rayClusterConfig"), detail)]
+    }
+}
+
+impl Dependent for RayPods {
+    fn dependencies(&self) -> &'static [KindId] {
+        &child::KINDS
+    }
+
+    fn depends_on(&self, job: &Value) -> Option<Dependency> {
+        child::named(job, self.child_at?)
+    }
+
+    fn attach(&self, job: &mut Value, found: &Value) {
+        child::attach(job, found);
+    }
+}
+
+impl Elastic for RayPods {
+    fn templates(&self, job: &Value) -> Vec<String> {
+        cluster_templates(job, self.at)
+    }
+
+    fn size_generation(&self, job: &Value) -> String {
+        child::size_generation(job)
+    }
+
+    fn resizes(&self) -> bool {
+        self.child_at.is_none()
+    }
+
+    fn resize(&self, job: &mut Value, pod_sets: &[PodSet]) {
+        resize_groups(job, self.at, pod_sets);
+    }
+
+    fn apply_counts(&self, job: &mut Value, other: &Value) {
+        size_groups_as(job, self.at, other);
+    }
+
+    fn autoscaler_field(&self, job: &Value) -> Option<Path> {
+        autoscaling(job, self.at)
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::super::meta::{object_mut, str_at, time_at};
 use super::super::plain::{PlainKind, Slot};
 use super::super::topology::PodRanks;
-use super::super::{Dependency, Finished, JobError, KindId};
+use super::super::{Dependency, Dependent, Elastic, Finished, JobError, KindId, KindProfile};
 use super::{
     KUBERAY, account_for_additions, add_container, autoscaling, child, cluster_slots,
     cluster_templates, id, validate_cluster,
@@ -48,83 +48,17 @@ fn has_cluster(job: &Value) -> bool {
     job.pointer(CLUSTER).is_some_and(Value::is_object)
 }
 
-impl PlainKind for RayJob {
+impl KindProfile for RayJob {
     fn id(&self) -> KindId {
         id("RayJob", "rayjobs", "ray.io/rayjob")
     }
 
-    fn own_controller(&self) -> &'static str {
-        KUBERAY
+    fn elastic(&self) -> Option<&dyn Elastic> {
+        Some(self)
     }
 
-    fn dependencies(&self) -> &'static [KindId] {
-        &child::KINDS
-    }
-
-    fn depends_on(&self, job: &Value) -> Option<Dependency> {
-        child::named(job, "/status/rayClusterName")
-    }
-
-    fn attach(&self, job: &mut Value, found: &Value) {
-        child::attach(job, found);
-    }
-
-    /// Without the submitter, which is always one pod.
-    fn elastic_templates(&self, job: &Value) -> Vec<String> {
-        cluster_templates(job, CLUSTER)
-    }
-
-    fn size_generation(&self, job: &Value) -> String {
-        child::size_generation(job)
-    }
-
-    fn autoscales(&self, job: &Value) -> Option<Path> {
-        autoscaling(job, CLUSTER)
-    }
-
-    fn slots(&self, job: &Value) -> Result<Vec<Slot>, JobError> {
-        let mut slots = cluster_slots(job, CLUSTER)?;
-        if submits_by_job(job) {
-            let template = SUBMITTER.to_owned();
-            let ranks = PodRanks::default();
-            slots.push(Slot {
-                name: "submitter".to_owned(),
-                replicas: template.clone(),
-                template,
-                count: 1,
-                ranks,
-            });
-        }
-        Ok(slots)
-    }
-
-    /// Writes out KubeRay's default template, so that admission can change it.
-    fn complete(&self, job: &mut Value) {
-        if !submits_by_job(job) || job.pointer(SUBMITTER).is_some_and(Value::is_object) {
-            return;
-        }
-        let image =
-            str_at(job, "/spec/rayClusterSpec/headGroupSpec/template/spec/containers/0/image")
-                .to_owned();
-        let template = json!({"spec": {
-            "containers": [{"name": SUBMITTER_CONTAINER, "image": image, "resources": submitter_resources()}],
-            "restartPolicy": "Never",
-        }});
-        if let Some(spec) = object_mut(job, &["spec"]) {
-            spec.insert("submitterPodTemplate".to_owned(), template);
-        }
-    }
-
-    fn account(&self, job: &Value, pod_sets: &mut [PodSet]) {
-        account_for_additions(job, CLUSTER, pod_sets);
-        if submits_by_sidecar(job)
-            && let Some(head) = pod_sets.first_mut()
-        {
-            add_container(
-                head,
-                json!({"name": SUBMITTER_CONTAINER, "resources": submitter_resources()}),
-            );
-        }
+    fn dependent(&self) -> Option<&dyn Dependent> {
+        Some(self)
     }
 
     /// A job for an existing cluster takes no quota.
@@ -185,5 +119,85 @@ impl PlainKind for RayJob {
         }
         errors.extend(validate_cluster(job, CLUSTER, &spec.child("rayClusterSpec")));
         errors
+    }
+}
+
+impl PlainKind for RayJob {
+    fn own_controller(&self) -> &'static str {
+        KUBERAY
+    }
+
+    fn slots(&self, job: &Value) -> Result<Vec<Slot>, JobError> {
+        let mut slots = cluster_slots(job, CLUSTER)?;
+        if submits_by_job(job) {
+            let template = SUBMITTER.to_owned();
+            let ranks = PodRanks::default();
+            slots.push(Slot {
+                name: "submitter".to_owned(),
+                replicas: template.clone(),
+                template,
+                count: 1,
+                ranks,
+            });
+        }
+        Ok(slots)
+    }
+
+    /// Writes out KubeRay's default template, so that admission can change it.
+    fn complete(&self, job: &mut Value) {
+        if !submits_by_job(job) || job.pointer(SUBMITTER).is_some_and(Value::is_object) {
+            return;
+        }
+        let image =
+            str_at(job, "/spec/rayClusterSpec/headGroupSpec/template/spec/containers/0/image")
+                .to_owned();
+        let template = json!({"spec": {
+            "containers": [{"name": SUBMITTER_CONTAINER, "image": image, "resources": submitter_resources()}],
+            "restartPolicy": "Never",
+        }});
+        if let Some(spec) = object_mut(job, &["spec"]) {
+            spec.insert("submitterPodTemplate".to_owned(), template);
+        }
+    }
+
+    fn account(&self, job: &Value, pod_sets: &mut [PodSet]) {
+        account_for_additions(job, CLUSTER, pod_sets);
+        if submits_by_sidecar(job)
+            && let Some(head) = pod_sets.first_mut()
+        {
+            add_container(
+                head,
+                json!({"name": SUBMITTER_CONTAINER, "resources": submitter_resources()}),
+            );
+        }
+    }
+}
+
+impl Dependent for RayJob {
+    fn dependencies(&self) -> &'static [KindId] {
+        &child::KINDS
+    }
+
+    fn depends_on(&self, job: &Value) -> Option<Dependency> {
+        child::named(job, "/status/rayClusterName")
+    }
+
+    fn attach(&self, job: &mut Value, found: &Value) {
+        child::attach(job, found);
+    }
+}
+
+impl Elastic for RayJob {
+    /// Without the submitter, which is always one pod.
+    fn templates(&self, job: &Value) -> Vec<String> {
+        cluster_templates(job, CLUSTER)
+    }
+
+    fn size_generation(&self, job: &Value) -> String {
+        child::size_generation(job)
+    }
+
+    fn autoscaler_field(&self, job: &Value) -> Option<Path> {
+        autoscaling(job, CLUSTER)
     }
 }

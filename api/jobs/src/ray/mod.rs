@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 pub use cluster::{RAY_CLUSTER, RAY_SERVICE};
 pub use job::RayJob;
 
-use super::meta::{annotation, object_mut, str_at};
-use super::plain::{Slot, count_at, list_at, malformed};
+use super::meta::{annotation, count_at, list_at, object_mut, str_at};
+use super::plain::Slot;
 use super::topology::PodRanks;
 use super::{JobError, KindId, MAX_POD_SETS};
 use switchyard_api::v1beta2::PodSet;
@@ -37,7 +37,7 @@ const CLUSTER_ID: KindId = id("RayCluster", "rayclusters", "ray.io/raycluster");
 /// The pod sets of the RayCluster spec at a JSON pointer: the head, then one for each worker group.
 fn cluster_slots(job: &Value, at: &str) -> Result<Vec<Slot>, JobError> {
     if !job.pointer(at).is_some_and(Value::is_object) {
-        return Err(malformed(at, "is missing; the job needs the spec of a RayCluster"));
+        return Err(JobError::malformed(at, "is missing; the job needs the spec of a RayCluster"));
     }
     let head = format!("{at}/headGroupSpec");
     let mut slots = vec![Slot {

@@ -10,10 +10,10 @@ mod template;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::meta::{object_mut, str_at, string_map, time_at};
-use super::plain::{Keys, PlainKind, Slot, count_at};
+use super::meta::{Keys, count_at, object_mut, str_at, string_map, time_at};
+use super::plain::{PlainKind, Slot};
 use super::topology::PodRanks;
-use super::{Finished, JobError, KindId, PodSetInfo};
+use super::{Finished, JobError, KindId, KindProfile, PodSetInfo};
 use switchyard_api::v1beta2::PodSet;
 use switchyard_syntax::field::{FieldError, Path};
 
@@ -94,7 +94,7 @@ fn set_or_remove(map: &mut Map<String, Value>, field: &str, value: Value) {
     }
 }
 
-impl PlainKind for SparkApplication {
+impl KindProfile for SparkApplication {
     fn id(&self) -> KindId {
         KindId {
             group: "sparkoperator.k8s.io",
@@ -105,6 +105,61 @@ impl PlainKind for SparkApplication {
         }
     }
 
+    fn is_active(&self, job: &Value) -> bool {
+        state(job) == "RUNNING"
+    }
+
+    fn finished(&self, job: &Value) -> Option<Finished> {
+        // The operator retries a failed submission and reports when it gives up.
+        let submitted_again =
+            matches!(str_at(job, "/spec/restartPolicy/type"), "OnFailure" | "Always");
+        let ended = match state(job) {
+            "COMPLETED" | "FAILED" => true,
+            "SUBMISSION_FAILED" => !submitted_again,
+            _ => false,
+        };
+        ended.then(|| Finished {
+            success: state(job) == "COMPLETED",
+            message: str_at(job, "/status/applicationState/errorMessage").to_owned(),
+        })
+    }
+
+    /// A SparkApplication has no conditions.
+    fn ended_at(&self, job: &Value) -> Option<Timestamp> {
+        time_at(job, "/status/terminationTime")
+    }
+
+    /// The driver runs once the application does. The executors must run, too.
+    fn pods_ready(&self, job: &Value) -> bool {
+        let executors = job.pointer("/status/executorState").and_then(Value::as_object);
+        let runs = |state: &&Value| matches!(state.as_str(), Some("RUNNING" | "COMPLETED"));
+        let running = executors.map_or(0, |all| all.values().filter(runs).count());
+        let wanted =
+            usize::try_from(count_at(job, "/spec/executor/instances", 0)).unwrap_or_default();
+        state(job) == "RUNNING" && running >= wanted
+    }
+
+    fn validate(&self, job: &Value) -> Vec<FieldError> {
+        let (spec, mut errors) = (Path::new("spec"), Vec::new());
+        let mode = str_at(job, "/spec/mode");
+        if !matches!(mode, "" | "cluster") {
+            let detail = "only Cluster mode is supported for a kueue managed job";
+            errors.push(FieldError::invalid(&spec.child("mode"), mode, detail));
+        }
+        if job.pointer("/spec/dynamicAllocation/enabled").and_then(Value::as_bool).unwrap_or(false)
+        {
+            errors.push(FieldError::invalid(
+                &spec.child("dynamicAllocation").child("enabled"),
+                Value::from(true),
+                "a kueue managed job can use dynamicAllocation only when the ElasticJobsViaWorkloadSlices feature gate is on \
+                 and the job is an elastic job: a SparkApplication cannot be one",
+            ));
+        }
+        errors
+    }
+}
+
+impl PlainKind for SparkApplication {
     fn managed_by_at(&self) -> Option<Keys> {
         None
     }
@@ -172,59 +227,6 @@ impl PlainKind for SparkApplication {
             spec.remove("nodeSelector");
         }
         *job != before
-    }
-
-    fn is_active(&self, job: &Value) -> bool {
-        state(job) == "RUNNING"
-    }
-
-    fn finished(&self, job: &Value) -> Option<Finished> {
-        // The operator retries a failed submission and reports when it gives up.
-        let submitted_again =
-            matches!(str_at(job, "/spec/restartPolicy/type"), "OnFailure" | "Always");
-        let ended = match state(job) {
-            "COMPLETED" | "FAILED" => true,
-            "SUBMISSION_FAILED" => !submitted_again,
-            _ => false,
-        };
-        ended.then(|| Finished {
-            success: state(job) == "COMPLETED",
-            message: str_at(job, "/status/applicationState/errorMessage").to_owned(),
-        })
-    }
-
-    /// A SparkApplication has no conditions.
-    fn ended_at(&self, job: &Value) -> Option<Timestamp> {
-        time_at(job, "/status/terminationTime")
-    }
-
-    /// The driver runs once the application does. The executors must run, too.
-    fn pods_ready(&self, job: &Value) -> bool {
-        let executors = job.pointer("/status/executorState").and_then(Value::as_object);
-        let runs = |state: &&Value| matches!(state.as_str(), Some("RUNNING" | "COMPLETED"));
-        let running = executors.map_or(0, |all| all.values().filter(runs).count());
-        let wanted =
-            usize::try_from(count_at(job, "/spec/executor/instances", 0)).unwrap_or_default();
-        state(job) == "RUNNING" && running >= wanted
-    }
-
-    fn validate(&self, job: &Value) -> Vec<FieldError> {
-        let (spec, mut errors) = (Path::new("spec"), Vec::new());
-        let mode = str_at(job, "/spec/mode");
-        if !matches!(mode, "" | "cluster") {
-            let detail = "only Cluster mode is supported for a kueue managed job";
-            errors.push(FieldError::invalid(&spec.child("mode"), mode, detail));
-        }
-        if job.pointer("/spec/dynamicAllocation/enabled").and_then(Value::as_bool).unwrap_or(false)
-        {
-            errors.push(FieldError::invalid(
-                &spec.child("dynamicAllocation").child("enabled"),
-                Value::from(true),
-                "a kueue managed job can use dynamicAllocation only when the ElasticJobsViaWorkloadSlices feature gate is on \
-                 and the job is an elastic job: a SparkApplication cannot be one",
-            ));
-        }
-        errors
     }
 
     /// The CRD requires it in every status.

@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use super::Role;
 use super::template::put;
 use crate::JobError;
-use crate::meta::str_at;
-use crate::plain::{count_at, malformed};
+use crate::meta::{count_at, str_at};
 use switchyard_syntax::quantity;
 
 /// Spark's default memory, in MiB.
@@ -20,7 +19,7 @@ const JVM_FACTOR: f64 = 0.1;
 const OTHER_FACTOR: f64 = 0.4;
 
 /// A role's fields and Spark settings.
-struct Settings<'a> {
+struct SparkSettings<'a> {
     job: &'a Value,
     role: &'a Role,
     spec: &'a Value,
@@ -29,7 +28,7 @@ struct Settings<'a> {
 /// A value and the path of its field.
 type Given<'a> = Option<(&'a str, String)>;
 
-impl<'a> Settings<'a> {
+impl<'a> SparkSettings<'a> {
     /// A field of the role.
     fn field(&self, name: &str) -> Given<'a> {
         let text = self.spec.get(name)?.as_str()?;
@@ -106,7 +105,7 @@ impl<'a> Settings<'a> {
                     .ok()
                     .filter(|factor| factor.is_finite() && *factor >= 0.0);
                 factor.ok_or_else(|| {
-                    malformed(&at, format!("is {text:?}: a number from 0 on is needed"))
+                    JobError::malformed(&at, format!("is {text:?}: a number from 0 on is needed"))
                 })?
             }
         };
@@ -126,7 +125,7 @@ pub(super) fn of_role(
     spec: &Value,
     own: &Value,
 ) -> Result<Value, JobError> {
-    let settings = Settings { job, role, spec };
+    let settings = SparkSettings { job, role, spec };
     let given =
         |field: &str| own.get(field).and_then(Value::as_object).cloned().unwrap_or_default();
     let (mut requests, mut limits) = (given("requests"), given("limits"));
@@ -156,7 +155,7 @@ pub(super) fn of_role(
 fn amount(text: &str, at: &str) -> Result<Value, JobError> {
     match quantity::parse(text) {
         Ok(_) => Ok(Value::from(text)),
-        Err(error) => Err(malformed(at, format!("is {text:?}: {error}"))),
+        Err(error) => Err(JobError::malformed(at, format!("is {text:?}: {error}"))),
     }
 }
 
@@ -171,8 +170,8 @@ fn with_unit(text: &str, unit: &str) -> String {
 
 /// Parses Java's memory sizes: `512m` and `512` mean 512 MiB. Spark rejects Kubernetes' `512Mi`.
 fn mebibytes(text: &str, at: &str) -> Result<u64, JobError> {
-    let wrong = || {
-        malformed(
+    let error = || {
+        JobError::malformed(
             at,
             format!("is {text:?}: Spark takes whole numbers with one of the units k, m, g, t, p"),
         )
@@ -180,7 +179,7 @@ fn mebibytes(text: &str, at: &str) -> Result<u64, JobError> {
     let lower = text.trim().to_lowercase();
     let digits = lower.find(|it: char| !it.is_ascii_digit()).unwrap_or(lower.len());
     let (number, unit) = lower.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let number: u64 = number.parse().map_err(|_| error())?;
     match unit {
         "b" => Ok(number >> 20),
         "k" | "kb" => Ok(number >> 10),
@@ -188,7 +187,7 @@ fn mebibytes(text: &str, at: &str) -> Result<u64, JobError> {
         "g" | "gb" => Ok(number.saturating_mul(1 << 10)),
         "t" | "tb" => Ok(number.saturating_mul(1 << 20)),
         "p" | "pb" => Ok(number.saturating_mul(1 << 30)),
-        _ => Err(wrong()),
+        _ => Err(error()),
     }
 }
 

@@ -5,8 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Role, resources};
 use crate::JobError;
-use crate::meta::{str_at, string_map};
-use crate::plain::{list_at, malformed};
+use crate::meta::{list_at, str_at, string_map};
 use crate::template::quantities_as_text;
 
 /// Volumes with this prefix are set up by Spark and left out.
@@ -34,7 +33,7 @@ pub(super) fn of_role(job: &Value, role: &Role) -> Result<Value, JobError> {
     let at = format!("/spec/{}", role.name);
     let spec = job.pointer(&at).filter(|spec| spec.is_object());
     let spec = spec.ok_or_else(|| {
-        malformed(&at, "is missing; a SparkApplication needs a driver and an executor")
+        JobError::malformed(&at, "is missing; a SparkApplication needs a driver and an executor")
     })?;
     let given = spec.pointer("/template/spec").unwrap_or(&Value::Null);
     let (own, others) = spark_container(given, role);

@@ -5,9 +5,10 @@ use rstest::rstest;
 
 use super::plain::{changed, shape, template};
 use super::*;
-use crate::Held;
+use crate::SuspendMode;
+use crate::is_serving_part as is_part;
 use crate::pod::Pod;
-use crate::serving::{Marks, is_outdated, is_part};
+use crate::serving::{PodMetadata, is_outdated};
 
 /// An object of a kind in queue `lq`, as its user writes it.
 fn written(group: &str, kind: &str, spec: Value) -> (&'static dyn JobKind, Value) {
@@ -70,12 +71,14 @@ fn templates_are_marked_for_the_pod_webhook() {
 
 #[test]
 fn serving_copy_names_groups_by_the_hubs_uid() {
-    assert!(!deployment().0.is_sent(), "its pods are");
+    assert!(deployment().0.remote().is_none(), "its pods are");
     for (kind, object) in [stateful_set(), leader_worker_set()] {
-        assert!(kind.is_sent());
+        assert!(kind.remote().is_some());
         let here = groups(&(kind, object.clone()), json!({}));
-        let copy =
-            kind.remote_copy(&object, RemoteMeta { workload: &here[0], origin: "multikueue" });
+        let copy = kind
+            .remote()
+            .unwrap()
+            .remote_copy(&object, RemoteMeta { workload: &here[0], origin: "multikueue" });
         let copy = changed(&copy, json!({"metadata": {"uid": "uid-there"}}));
         assert_eq!(
             (&copy["spec"], groups(&(kind, copy.clone()), json!({}))),
@@ -96,7 +99,7 @@ fn first_group_is_dispatched_first() {
 
 #[test]
 fn serving_pods_can_be_marked_and_recognized() {
-    let marks = Marks { labels: &[("l", "1")], annotations: &[("a", "2")] };
+    let marks = PodMetadata { labels: &[("l", "1")], annotations: &[("a", "2")] };
     for ((kind, mut object), templates) in [
         (stateful_set(), vec!["/spec/template"]),
         (leader_worker_set(), vec!["leaderTemplate", "workerTemplate"]),
@@ -133,7 +136,7 @@ fn serving_pods_can_be_marked_and_recognized() {
 #[test]
 fn pods_name_their_owner_by_kind() {
     for (kind, object) in [deployment(), stateful_set(), leader_worker_set()] {
-        assert_eq!(kind.held(), Held::ByPods);
+        assert_eq!(kind.suspend_mode(), SuspendMode::Pods);
         assert!(kind.is_suspended(&object) && kind.finished(&object).is_none());
         let ready = changed(&object, json!({"status": {"readyReplicas": 1}}));
         assert!(!kind.is_suspended(&ready));
@@ -166,7 +169,7 @@ fn groups((kind, object): &(&'static dyn JobKind, Value), patch: Value) -> Vec<S
     let groups = kind.serving().unwrap().groups(&changed(object, patch));
     groups
         .iter()
-        .map(|it| format!("{}{}", it.name, if it.at_rest { " at rest" } else { "" }))
+        .map(|it| format!("{}{}", it.name, if it.is_scaled_down { " at rest" } else { "" }))
         .collect()
 }
 
@@ -222,7 +225,7 @@ fn pod_joins_its_group_once() {
     let serving = kind.serving().unwrap();
     let by = json!({"annotations": {"kueue.x-k8s.io/pod-suspending-parent": "statefulset"}});
     let mut pod = pod_of_set(by);
-    assert_eq!(serving.maker_of(&pod), Some("a"));
+    assert_eq!(serving.owner_of(&pod), Some("a"));
     assert!(Pod.skips(&pod), "it waits for its group");
     let before = pod.clone();
     assert!(serving.join(&set, &mut pod));
@@ -236,7 +239,7 @@ fn pod_joins_its_group_once() {
     pod["spec"]["schedulingGates"] = json!([]);
     assert!(!serving.join(&set, &mut pod), "a pod that runs keeps its queue");
     assert!(
-        !Pod.leads_queue(&Pod.compose(vec![pod])),
+        !Pod.syncs_queue(&Pod.compose(vec![pod])),
         "and its group's workload is moved by the StatefulSet alone"
     );
 }
@@ -247,7 +250,7 @@ fn pod_joins_its_group_once() {
 #[case::without_an_owner(json!({"annotations": {"kueue.x-k8s.io/pod-suspending-parent": "statefulset"}, "ownerReferences": null}), None)]
 #[case::ours(json!({"annotations": {"kueue.x-k8s.io/pod-suspending-parent": "statefulset"}}), Some("a"))]
 fn whose_pod_it_is(#[case] metadata: Value, #[case] want: Option<&str>) {
-    assert_eq!(stateful_set().0.serving().unwrap().maker_of(&pod_of_set(metadata)), want);
+    assert_eq!(stateful_set().0.serving().unwrap().owner_of(&pod_of_set(metadata)), want);
 }
 
 #[rstest]
@@ -278,13 +281,13 @@ fn leader_worker_set_is_found_from_its_parts() {
     let marks = json!({"annotations": {"kueue.x-k8s.io/pod-suspending-parent": "leaderworkerset.x-k8s.io/leaderworkerset"}});
     let named = json!({"labels": {"leaderworkerset.sigs.k8s.io/name": "a"}});
     let set = json!({"kind": "StatefulSet", "metadata": named, "spec": {"template": {"metadata": marks}}});
-    assert_eq!(serving.maker_of(&set), Some("a"));
+    assert_eq!(serving.owner_of(&set), Some("a"));
     let (kind, _) = stateful_set();
     assert!(kind.skips(&set), "its StatefulSets are none of StatefulSet's");
     let pod = changed(&json!({"metadata": marks}), json!({"metadata": named}));
-    assert_eq!(serving.maker_of(&pod), Some("a"));
+    assert_eq!(serving.owner_of(&pod), Some("a"));
     assert_eq!(
-        serving.maker_of(&json!({"kind": "StatefulSet", "metadata": named})),
+        serving.owner_of(&json!({"kind": "StatefulSet", "metadata": named})),
         None,
         "it is not queued"
     );
@@ -318,7 +321,12 @@ fn rolling_update_makes_old_pods_outdated(
 fn another_queue(#[case] holds_quota: bool, #[case] want: &str) {
     let (kind, set) = stateful_set();
     let moved = changed(&set, queue(json!("other")));
-    let errors = validate_update(kind, &set, &moved, Around { holds_quota, ..Around::default() });
+    let errors = validate_update(
+        kind,
+        &set,
+        &moved,
+        UpdateContext { holds_quota, ..UpdateContext::default() },
+    );
     assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "), want);
 }
 
@@ -364,7 +372,7 @@ fn updates(
     #[case] want: &str,
 ) {
     let old = changed(&object.1, before);
-    let errors = validate_update(object.0, &old, &changed(&old, change), Around::default());
+    let errors = validate_update(object.0, &old, &changed(&old, change), UpdateContext::default());
     assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), want);
 }
 

@@ -10,9 +10,9 @@ use crate::{
     elastic::{
         Size, compare, gate_pods, in_order, is_elastic, is_elastic_elsewhere, is_slice,
         makes_pods_of, mark_first, mark_slice, may_be_elastic, replaces, resized, resizing,
-        slice_name, ungate_pods, validate,
+        slice_name, ungate_pods,
     },
-    job_pod_sets, kind_for, pod_set_infos,
+    job_pod_sets, kind_for, pod_set_infos, validate_elastic,
 };
 use switchyard_api::v1beta2::{PodSet, Workload};
 
@@ -274,7 +274,7 @@ fn what_the_webhook_says(
     #[case] want: &str,
 ) {
     let kind = kind_for(group, kind).unwrap();
-    let errors = validate(kind, old.map(|old| job(&old)).as_ref(), &job(&change));
+    let errors = validate_elastic(kind, old.map(|old| job(&old)).as_ref(), &job(&change));
     assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), want);
 }
 

@@ -55,7 +55,8 @@ fn external_frameworks_are_enabled_with_built_in_ones() {
 #[test]
 fn external_copy_is_the_object_without_local_fields() {
     let (kind, job) = pipeline();
-    let copy = kind.remote_copy(&job, RemoteMeta { workload: "w", origin: "hub" });
+    let copy =
+        kind.remote().unwrap().remote_copy(&job, RemoteMeta { workload: "w", origin: "hub" });
     let want = json!({
         "apiVersion": "tekton.example.com/v1", "kind": "PipelineRun",
         "metadata": {
@@ -89,6 +90,8 @@ fn nothing_in_it_is_ever_changed() {
     kind.run(&mut touched, &[]).unwrap();
     assert!(!kind.restore(&mut touched, &[]));
     assert_eq!((touched, kind.stop(&job, Some(&[]))), (job.clone(), Stop::Done));
-    assert!(!kind.can_default_managed_by(&job) && !kind.makes_workloads() && !kind.tells_its_end());
+    assert!(
+        !kind.can_default_managed_by(&job) && !kind.makes_workloads() && !kind.reports_completion()
+    );
     assert!(kind.pod_sets(&job).unwrap_err().to_string().contains("external framework"));
 }

@@ -24,7 +24,7 @@ fn mirrored(local: TestJob, remote: TestJob) -> Option<Value> {
         .with(json!({"status": null}))
         .with(json!({ "status": status }))
         .build();
-    let is = |job: &Value, type_: &str| super::super::mirror::is_true(job, type_);
+    let is = |job: &Value, type_: &str| super::super::status::is_true(job, type_);
     let count = |job: &Value, field: &str| job["status"][field].as_i64().unwrap_or(0);
     let finished = is(&new, "Complete") || is(&new, "Failed");
     assert!(

@@ -10,7 +10,6 @@ mod by_pods;
 mod elastic;
 mod equivalence;
 mod external;
-mod follow;
 mod infos;
 mod job_set;
 mod kubeflow;
@@ -20,16 +19,18 @@ mod pod;
 mod ray;
 mod ray_elastic;
 mod spark_application;
+mod spec_propagation;
 mod topology;
 mod topology_refused;
 mod train_job;
 mod validate;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{batch_job::BatchJob, *};
-use switchyard_api::v1beta2::{ResourceFlavor, Workload};
-use switchyard_syntax::conditions;
+use switchyard_api::v1beta2::{PodSet, ReclaimablePod, ResourceFlavor, Workload};
+use switchyard_syntax::{conditions, field::FieldError};
 
 /// A Job as the API server stores it, suspended in queue `lq`.
 pub(super) struct TestJob(Value);
@@ -201,7 +202,7 @@ fn shipped_roles_name_every_kind() {
         let group = format!("apiGroups: [{}]", if id.group.is_empty() { "\"\"" } else { id.group });
         let names = |line: &str| line.split(['[', ']', ',', ' ']).any(|word| word == id.plural);
         // Kinds that a hub does not send.
-        let stays = !kind.is_sent();
+        let stays = kind.remote().is_none();
         for role in &roles[..if stays { 1 } else { roles.len() }] {
             let mut lines = role.lines().skip_while(|line| !line.contains(&group));
             assert!(lines.any(names), "{} of {}", id.plural, id.group);
@@ -209,8 +210,9 @@ fn shipped_roles_name_every_kind() {
         let (hub, status) =
             (include_str!("../../../../deploy/rbac/hub.yaml"), format!("{}/status", id.plural));
         // The controllers of kinds that are queued by their pods write the status, also on the hub.
-        let shown =
-            kind.held() == Held::ByPods || hub.contains(&status) || roles[0].contains(&status);
+        let shown = kind.suspend_mode() == SuspendMode::Pods
+            || hub.contains(&status)
+            || roles[0].contains(&status);
         assert!(shown, "{status}");
     }
 }

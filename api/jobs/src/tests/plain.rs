@@ -98,7 +98,7 @@ fn every_kind_but_job_has_a_sample() {
     let mut sampled: Vec<KindId> = samples().iter().map(|(kind, _)| kind.id()).collect();
     sampled.extend([BatchJob.id(), crate::pod::Pod.id()]);
     // Kinds that are queued by their pods are never started or stopped.
-    for kind in kinds().iter().filter(|kind| kind.held() != crate::Held::ByPods) {
+    for kind in kinds().iter().filter(|kind| kind.suspend_mode() != crate::SuspendMode::Pods) {
         assert!(sampled.contains(&kind.id()), "{:?}", kind.id());
     }
 }
@@ -267,7 +267,7 @@ fn admission_that_contradicts_a_template_is_refused() {
 fn managed_by_is_set_for_jobs_that_nobody_else_runs() {
     for (kind, mut job) in samples() {
         let name = kind.id().kind;
-        if !kind.names_manager() {
+        if kind.managed().is_none() {
             kind.set_managed_by(&mut job, Some(switchyard_syntax::names::MULTIKUEUE_CONTROLLER));
             assert!(
                 kind.managed_by(&job).is_none() && !kind.can_default_managed_by(&job),
@@ -317,7 +317,8 @@ fn remote_copy_has_no_local_fields() {
                 "status": {"conditions": []},
             }),
         );
-        let copy = kind.remote_copy(&job, RemoteMeta { workload: "w", origin: "hub" });
+        let copy =
+            kind.remote().unwrap().remote_copy(&job, RemoteMeta { workload: "w", origin: "hub" });
         let want = json!({
             "name": "train", "namespace": "ns", "annotations": {"note": "kept"},
             "labels": {
@@ -356,7 +357,8 @@ fn remote_copy_has_no_ttl(
 ) {
     let (kind, job) = object(group, kind, spec);
     assert!(job.pointer(ttl).is_some());
-    let copy = kind.remote_copy(&job, RemoteMeta { workload: "w", origin: "hub" });
+    let copy =
+        kind.remote().unwrap().remote_copy(&job, RemoteMeta { workload: "w", origin: "hub" });
     assert_eq!(copy.pointer(ttl), None);
 }
 
@@ -456,7 +458,7 @@ fn queue_can_change_only_while_suspended() {
             changed(job, json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}))
         };
         let said = |old: &Value, new: &Value| {
-            let errors = validate_update(kind, old, new, Around::default());
+            let errors = validate_update(kind, old, new, UpdateContext::default());
             errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         };
         assert_eq!(said(&job, &moved(&job)), "", "{name}");

@@ -332,7 +332,7 @@ fn pod_group_and_retry_annotations_are_immutable() {
             "annotations": {"kueue.x-k8s.io/retriable-in-group": "true"},
         }}),
     );
-    let said: Vec<String> = validate_update(&Pod, &old, &new, Around::default())
+    let said: Vec<String> = validate_update(&Pod, &old, &new, UpdateContext::default())
         .iter()
         .map(ToString::to_string)
         .collect();

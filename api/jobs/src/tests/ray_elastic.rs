@@ -6,7 +6,6 @@ use super::plain::{admitted, changed, object, running, shape, template};
 use super::*;
 use crate::elastic::{
     gate_pods, grown, is_elastic, makes_pods_of, mark_first, mark_slice, may_be_elastic, resizing,
-    validate, validate_autoscaling,
 };
 
 fn group(name: &str, replicas: i32) -> Value {
@@ -176,7 +175,7 @@ fn slice_names_use_job_and_cluster_generations() {
         let mut workload =
             build_workload(kind, &job, pod_sets, &Priority::default(), BuildOptions::default());
         mark_slice(kind, &job, &mut workload, None, &[]);
-        (kind.size_generation(&job), workload.metadata.name.unwrap())
+        (kind.elastic().unwrap().size_generation(&job), workload.metadata.name.unwrap())
     };
     // printf 'RayJob\nray.io\ntrain\njob-uid\n3' | sha1sum
     assert_eq!(name(elastic("RayJob", json!({}))), ("3".into(), "rayjob-train-3f79f".into()));
@@ -253,7 +252,7 @@ fn ray_worker_group_without_gate_is_rejected() {
     let ungated = old.clone();
     gate_pods(kind, &mut old);
     let said = |old: &Value, new: &Value| {
-        validate(kind, Some(old), new)
+        validate_elastic(kind, Some(old), new)
             .iter()
             .map(ToString::to_string)
             .collect::<Vec<_>>()
@@ -274,5 +273,5 @@ fn skipped_job_is_not_validated() {
     let (kind, elsewhere) =
         object("ray.io", "RayJob", json!({"clusterSelector": {"ray.io/cluster": "c"}}));
     let marked = json!({"metadata": {"annotations": {"kueue.x-k8s.io/elastic-job": "true"}}});
-    assert!(validate(kind, None, &changed(&elsewhere, marked)).is_empty());
+    assert!(validate_elastic(kind, None, &changed(&elsewhere, marked)).is_empty());
 }

@@ -7,7 +7,7 @@ use super::plain::{changed, object, template};
 use super::train_job::train_job;
 use super::*;
 use crate::pod::Pod;
-use crate::topology::validate;
+use crate::validate_topology as validate;
 use switchyard_syntax::names;
 
 const ON: TopologyGates = TopologyGates { aware: true, multi_layer: true };

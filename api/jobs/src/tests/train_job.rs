@@ -249,7 +249,10 @@ fn finished(#[case] type_: &str, #[case] want: Option<bool>) {
 #[test]
 fn remote_copy_has_no_admission_patch() {
     let (kind, job) = train_job();
-    let copy = kind.remote_copy(&running(kind, &job), RemoteMeta { workload: "w", origin: "hub" });
+    let copy = kind
+        .remote()
+        .unwrap()
+        .remote_copy(&running(kind, &job), RemoteMeta { workload: "w", origin: "hub" });
     assert_eq!(copy["spec"], job["spec"]);
 }
 

@@ -52,7 +52,7 @@ fn new_jobs(#[case] job: TestJob, #[case] want: &str) {
 #[case::the_switch_while_running(job().indexed().running(), job().indexed().running().annotation(SYNC, "true"), "metadata.annotations[kueue.x-k8s.io/job-completions-equal-parallelism]: Forbidden: field is immutable while the job is not suspended")]
 fn updates(#[case] old: TestJob, #[case] new: TestJob, #[case] want: &str) {
     assert_eq!(
-        text(validate_update(&BatchJob, &old.build(), &new.build(), Around::default())),
+        text(validate_update(&BatchJob, &old.build(), &new.build(), UpdateContext::default())),
         want
     );
 }
@@ -64,7 +64,7 @@ fn queue_label_cannot_be_removed_with_a_default_queue() {
         &BatchJob,
         &job().build(),
         &without,
-        Around { default_queue: true, ..Around::default() },
+        UpdateContext { default_queue: true, ..UpdateContext::default() },
     );
     insta::assert_snapshot!(text(errors), @r#"metadata.labels[kueue.x-k8s.io/queue-name]: Invalid value: "": queue-name must not be empty in namespace with default queue"#);
 }
@@ -81,13 +81,17 @@ fn growing_elastic_job_may_change_its_prebuilt_workload(
 ) {
     let of = |job: TestJob, name: &str| job.label(PREBUILT, name).build();
     let new = of(job().running().annotation(ELASTIC, "true"), "b");
-    let errors =
-        validate_update(&BatchJob, &of(old, "a"), &new, Around { elastic, ..Around::default() });
+    let errors = validate_update(
+        &BatchJob,
+        &of(old, "a"),
+        &new,
+        UpdateContext { elastic, ..UpdateContext::default() },
+    );
     assert_eq!(errors.is_empty(), may, "{errors:?}");
     let bad = of(job().running().annotation(ELASTIC, "true"), "w_1");
-    let around = Around { elastic, ..Around::default() };
+    let context = UpdateContext { elastic, ..UpdateContext::default() };
     assert!(
-        !validate_update(&BatchJob, &of(job().running(), "a"), &bad, around).is_empty(),
+        !validate_update(&BatchJob, &of(job().running(), "a"), &bad, context).is_empty(),
         "its name is looked at"
     );
 }

@@ -145,10 +145,10 @@ fn of_job(annotations: &Texts, by_name: &str, by_label: &str) -> Option<Vec<Rule
         source: key.clone(),
         test: test.unwrap_or_else(Test::Unreadable),
     };
-    let said = |(_, text): &(&String, &String)| !text.trim().is_empty();
+    let is_set = |(_, text): &(&String, &String)| !text.trim().is_empty();
     let names =
-        by_name.filter(said).map(|(key, text)| rule(key, parse_names(text).map(Test::Names)));
-    let labels = by_label.filter(said).map(|(key, text)| {
+        by_name.filter(is_set).map(|(key, text)| rule(key, parse_names(text).map(Test::Names)));
+    let labels = by_label.filter(is_set).map(|(key, text)| {
         rule(key, parse_selector(text).map(Test::Labels).map_err(|error| error.to_string()))
     });
     Some(names.into_iter().chain(labels).collect())
@@ -200,11 +200,11 @@ pub fn check(annotations: &Texts) -> Vec<FieldError> {
         let Some(text) = annotations.get(key).filter(|text| !text.trim().is_empty()) else {
             continue;
         };
-        let wrong = match index % 2 {
+        let error = match index % 2 {
             0 => parse_names(text).err(),
             _ => parse_selector(text).err().map(|error| error.to_string()),
         };
-        errors.extend(wrong.map(|detail| FieldError::invalid(&annotation_path(key), text, detail)));
+        errors.extend(error.map(|detail| FieldError::invalid(&annotation_path(key), text, detail)));
     }
     if errors.is_empty() {
         errors.extend(contradiction(annotations));

@@ -10,7 +10,7 @@ use switchyard_api::{
     v1beta2::{PodSet, ResourceFlavor, Workload},
 };
 use switchyard_jobs::{
-    Held, JobError, JobKind, PodSetInfo, Stop, TopologyGates, elastic, pod_set_infos,
+    JobError, JobKind, PodSetInfo, Stop, SuspendMode, TopologyGates, elastic, pod_set_infos,
     pod_sets_with_topology,
 };
 
@@ -123,7 +123,7 @@ impl Case<'_> {
     /// annotation must not keep its end from being noticed.
     fn is_placed(&self) -> bool {
         let waits = self.kind.is_suspended(self.job) && self.kind.finished(self.job).is_none();
-        self.kind.held() != Held::ByPods && !waits
+        self.kind.suspend_mode() != SuspendMode::Pods && !waits
     }
 
     /// Whether a pending Workload requests the job's topology. A Workload with quota keeps its own.

@@ -7,7 +7,7 @@ use switchyard_api::{
     v1beta2::{PodSet, PriorityClassKind, Workload},
 };
 use switchyard_jobs::{
-    Priority, PriorityError, build_workload, elastic, mark_as, meta, resolve_priority,
+    Priority, PriorityError, build_workload, elastic, mark_as_copy, meta, resolve_priority,
 };
 
 use super::{
@@ -44,7 +44,7 @@ pub(super) fn slice(case: &Case<'_>, holder: &Workload, pod_sets: &[PodSet]) -> 
         Ok(mut workload) => {
             if is_copy(holder) {
                 // The hub's marks apply to both.
-                mark_as(holder, &mut workload);
+                mark_as_copy(holder, &mut workload);
                 workload.spec.priority = holder.spec.priority;
                 workload.spec.priority_class_ref.clone_from(&holder.spec.priority_class_ref);
             }

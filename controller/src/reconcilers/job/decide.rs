@@ -13,7 +13,7 @@ use switchyard_api::{
     names,
     v1beta2::{PodSet, Workload},
 };
-use switchyard_jobs::{Held, JobKind, PodSetInfo, elastic, meta, same_copy};
+use switchyard_jobs::{JobKind, PodSetInfo, SuspendMode, elastic, meta, same_copy};
 
 use super::{
     action::{Action, Decision, NOT_DISPATCHABLE},
@@ -217,7 +217,8 @@ impl Case<'_> {
     }
 
     fn workload_deleting(&self, workload: &Arc<Workload>) -> Decision {
-        let ended = self.kind.held() == Held::Suspended && self.kind.finished(self.job).is_some();
+        let ended = self.kind.suspend_mode() == SuspendMode::Field
+            && self.kind.finished(self.job).is_some();
         if !ended && let Some(decision) = self.discard(workload) {
             return decision;
         }
@@ -369,7 +370,7 @@ impl Case<'_> {
     fn not_dispatchable(&self, workload: &Arc<Workload>) -> Option<Decision> {
         let check = self.facts.multi_kueue_check.as_deref()?;
         let manager = self.kind.managed_by(self.job).unwrap_or_default();
-        if manager == names::MULTIKUEUE_CONTROLLER || !self.kind.names_manager() {
+        if manager == names::MULTIKUEUE_CONTROLLER || self.kind.managed().is_none() {
             return None;
         }
         let message = format!(
@@ -399,7 +400,7 @@ impl Case<'_> {
         let moved = edit::queue_name(workload, meta::queue_name(self.job));
         // The hub sets the queue of its copies.
         moved
-            .filter(|_| self.kind.leads_queue(self.job) && !is_sent(workload))
+            .filter(|_| self.kind.syncs_queue(self.job) && !is_sent(workload))
             .map_or_else(|| self.show_waiting(workload), |action| Decision::act([action]))
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use switchyard_api::v1beta2::Workload;
 use switchyard_config::GoDuration;
-use switchyard_jobs::{BuildOptions, Held, JobKind, elastic, meta, same_copy};
+use switchyard_jobs::{BuildOptions, JobKind, SuspendMode, elastic, meta, same_copy};
 use switchyard_platform::{object::Object, store::Key};
 
 use super::{
@@ -157,7 +157,7 @@ impl Reconciler {
         let job = &*job.map(Object::value).unwrap_or_default();
         let queued =
             !meta::queue_name(job).is_empty() || self.ctx.config.manage_jobs_without_queue_name;
-        let asks = kind.held() != Held::Gated
+        let asks = kind.suspend_mode() != SuspendMode::Gate
             && asks_for_owners(kind, job, queued)
             && self.is_managed(kind, job);
         if !asks {

@@ -87,7 +87,7 @@ impl Case<'_> {
     /// dispatched job is cleaned up on its worker, after its workload is finished here.
     pub(super) fn is_cleaned_up(&self) -> bool {
         let here = self.facts.defers_end && !self.is_sent() && !self.is_handed_over();
-        here && meta::is_held_by_others(self.job) && self.kind.cleans_up(self.job)
+        here && meta::is_held_by_others(self.job) && self.kind.has_cleanup(self.job)
     }
 
     /// How long pods of a job that is being deleted may run here, as far as its status tells.

@@ -6,7 +6,9 @@ use anyhow::Context as _;
 use kube::core::{Selector, SelectorExt};
 use switchyard_api::{names, v1beta2::AdmissionCheck};
 use switchyard_config::Configuration;
-use switchyard_jobs::{Held, JobKind, PriorityLookup, kind_of_owner, meta, pod, serving::Serving};
+use switchyard_jobs::{
+    JobKind, PriorityLookup, SuspendMode, kind_of_owner, meta, pod, serving::Serving,
+};
 
 use crate::{stores::Stores, workload::is_group_workload};
 
@@ -62,7 +64,10 @@ pub(crate) fn is_implied(
 ) -> bool {
     let named = || config.integrations.frameworks.iter().any(|name| name == kind.id().framework);
     let sent = || meta::label(job, names::MULTIKUEUE_ORIGIN).is_some();
-    kind.held() == Held::Gated && !pod::is_suspended_by_parent(job) && !sent() && !named()
+    kind.suspend_mode() == SuspendMode::Gate
+        && !pod::is_suspended_by_parent(job)
+        && !sent()
+        && !named()
 }
 
 /// Whether the object's controller is of an enabled kind, whether or not it exists or is queued.

@@ -225,7 +225,7 @@ impl Reconciler {
     ) -> Option<Outcome> {
         let job = target.job?.value();
         let kind = target.kind;
-        if !meta::is_deleting(&job) || kind.is_composed(&job) || kind.cleans_up(&job) {
+        if !meta::is_deleting(&job) || kind.is_composed(&job) || kind.has_cleanup(&job) {
             return None;
         }
         for workload in workloads {

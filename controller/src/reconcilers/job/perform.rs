@@ -11,7 +11,7 @@ use switchyard_api::{
     names,
     v1beta2::Workload,
 };
-use switchyard_jobs::{Held, JobKind, merge_diff, meta};
+use switchyard_jobs::{JobKind, SuspendMode, merge_diff, meta};
 
 use super::{
     action::Action,
@@ -177,7 +177,8 @@ pub(super) async fn is_gone(
     let found = with_deadline(api.get_opt(&target.key.key.name)).await?;
     // A job that is watched by its label counts as gone once it has lost the label.
     let lost = |job: &Value| {
-        target.kind.held() == Held::Gated && meta::label(job, names::MANAGED) != Some("true")
+        target.kind.suspend_mode() == SuspendMode::Gate
+            && meta::label(job, names::MANAGED) != Some("true")
     };
     let same = |job: &Object| uids.iter().any(|uid| Some(uid) == job.metadata.uid.as_ref());
     Ok(found.is_none_or(|job| !same(&job) || lost(&job.value())))
@@ -199,7 +200,7 @@ async fn patch_job(
     });
     all(pairs.map(async |(now, wanted, patch)| {
         patch_one(ctx, target, meta::name(now), patch, status).await?;
-        if target.kind.held() == Held::Gated
+        if target.kind.suspend_mode() == SuspendMode::Gate
             && target.kind.is_suspended(now)
             && !target.kind.is_suspended(wanted)
         {

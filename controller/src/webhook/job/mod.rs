@@ -9,7 +9,7 @@ mod tests;
 
 use serde_json::Value;
 use switchyard_api::names;
-use switchyard_jobs::{Held, JobKind, TopologyGates, elastic, meta, pod, serving::is_sent};
+use switchyard_jobs::{JobKind, SuspendMode, TopologyGates, elastic, meta, pod, serving::is_sent};
 
 pub(super) use self::{
     validate::{validate, validate_topology},
@@ -69,7 +69,7 @@ pub(super) fn default(
     // A user's own scheduling gate lacks the managed label, and kinds queued by their pods are
     // never suspended themselves.
     if waits
-        && (kind.held() != Held::Suspended || !kind.is_suspended(job))
+        && (kind.suspend_mode() != SuspendMode::Field || !kind.is_suspended(job))
         && !facts.is_admitted_copy
     {
         kind.suspend(job);
@@ -93,14 +93,14 @@ pub(super) fn needs_owners(kind: &dyn JobKind, job: &Value, facts: &JobFacts) ->
 
 /// Whether [`set_queue_and_class`] may find that the job is queued.
 fn may_be_queued(kind: &dyn JobKind, job: &Value, facts: &JobFacts) -> bool {
-    let defaulted =
-        facts.has_default_queue && (!facts.has_enabled_owner || kind.held() == Held::Gated);
+    let defaulted = facts.has_default_queue
+        && (!facts.has_enabled_owner || kind.suspend_mode() == SuspendMode::Gate);
     !meta::queue_name(job).is_empty() || facts.manages_unqueued || defaulted
 }
 
 /// Whether an owner holds this pod back already, which settles that it is queued and where.
 fn is_held_by_owner(kind: &dyn JobKind, job: &Value) -> bool {
-    kind.held() == Held::Gated && pod::is_suspended_by_parent(job)
+    kind.suspend_mode() == SuspendMode::Gate && pod::is_suspended_by_parent(job)
 }
 
 /// Whether the job is in scope if it has a queue.
@@ -115,7 +115,7 @@ fn is_in_scope(kind: &dyn JobKind, job: &Value, facts: &JobFacts) -> bool {
 /// of an enabled kind needs a queue of its own; a pod may get the default queue, because
 /// [`JobFacts::has_queued_owner`] has excluded queued owners.
 fn set_queue_and_class(kind: &dyn JobKind, job: &mut Value, facts: &JobFacts) -> bool {
-    let defaulted = !facts.has_enabled_owner || kind.held() == Held::Gated;
+    let defaulted = !facts.has_enabled_owner || kind.suspend_mode() == SuspendMode::Gate;
     if meta::queue_name(job).is_empty() && facts.has_default_queue && defaulted {
         meta::set_label(job, names::QUEUE_NAME, names::DEFAULT);
     }

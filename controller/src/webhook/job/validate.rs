@@ -6,7 +6,7 @@ use switchyard_api::{
     names,
 };
 use switchyard_jobs::{
-    Around, Held, JobKind, elastic, meta, topology, validate_create, validate_update,
+    JobKind, SuspendMode, UpdateContext, meta, validate_create, validate_update,
 };
 
 use super::JobFacts;
@@ -24,7 +24,7 @@ pub(in crate::webhook) fn validate(
     let mut errors = match old {
         None => validate_create(kind, job),
         Some(old) => {
-            let around = Around {
+            let around = UpdateContext {
                 default_queue: facts.has_default_queue,
                 elastic: facts.elastic,
                 holds_quota: facts.has_quota,
@@ -41,9 +41,9 @@ pub(in crate::webhook) fn validate(
         errors.retain(|error| error.path != path);
     }
     if facts.elastic {
-        errors.extend(elastic::validate(kind, old, job));
+        errors.extend(switchyard_jobs::validate_elastic(kind, old, job));
     }
-    errors.extend(elastic::validate_autoscaling(kind, job, facts.elastic));
+    errors.extend(switchyard_jobs::validate_autoscaling(kind, job, facts.elastic));
     if let Some(old) = old.filter(|_| facts.is_releasing_quota) {
         errors.extend(scaled_up_early(old, job));
     }
@@ -61,7 +61,8 @@ pub(in crate::webhook) fn validate_topology(
     if !is_validated(kind, old, job, facts) {
         return Vec::new();
     }
-    let wrong = |job: &Value| topology::validate(kind, job, facts.topology, facts.elastic);
+    let wrong =
+        |job: &Value| switchyard_jobs::validate_topology(kind, job, facts.topology, facts.elastic);
     let before = old.map(wrong).unwrap_or_default();
     wrong(job).iter().filter(|error| !before.contains(error)).map(ToString::to_string).collect()
 }
@@ -74,7 +75,8 @@ fn is_validated(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Jo
         old.is_some_and(queued) && !(facts.skips_ray_and_spark_updates && is_ray_or_spark(kind));
     let prebuilt = !meta::prebuilt_workload_name(job).is_empty();
     // The controller of another kind owns these pods' object and may change it freely.
-    let of_another = kind.held() == Held::ByPods && (facts.has_queued_owner || kind.skips(job));
+    let of_another =
+        kind.suspend_mode() == SuspendMode::Pods && (facts.has_queued_owner || kind.skips(job));
     facts.is_namespace_managed
         && !facts.is_implied_kind
         && !meta::is_deleting(job)

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use switchyard_api::names;
-use switchyard_jobs::{Held, JobKind, is_dns_label, meta};
+use switchyard_jobs::{JobKind, SuspendMode, is_dns_label, meta};
 
 use super::{JobFacts, is_held_by_owner};
 
@@ -73,7 +73,8 @@ fn managed_pod_warning(
     job: &Value,
     facts: &JobFacts,
 ) -> Option<String> {
-    let marked = kind.held() == Held::Gated && meta::label(job, names::MANAGED) == Some("true");
+    let marked = kind.suspend_mode() == SuspendMode::Gate
+        && meta::label(job, names::MANAGED) == Some("true");
     let relevant = facts.is_namespace_managed
         && !facts.is_implied_kind
         && !(old.is_some() && is_held_by_owner(kind, job));

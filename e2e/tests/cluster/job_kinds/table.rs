@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use switchyard_api::{conditions, v1beta2::Workload};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, Part, Parts};
-use switchyard_jobs::{JobKind, kind_of_owner};
+use switchyard_jobs::kind_of_owner;
 
 use super::samples::{CRDS, Sample, training_runtime};
 
@@ -122,7 +122,8 @@ impl<'a> Jobs<'a> {
 
     /// Changes what its copies follow, here, and waits until it is so there.
     async fn change_followed(&self, there: &Self, name: &str) -> anyhow::Result<()> {
-        let kind = kind_of_owner(self.sample.api, self.sample.kind).map(JobKind::followed_fields);
+        let kind =
+            kind_of_owner(self.sample.api, self.sample.kind).map(|kind| kind.propagated_fields());
         for pointer in kind.unwrap_or_default() {
             for value in [json!("first"), json!("second")] {
                 let patch = pointer.split('/').skip(1).collect::<Vec<_>>();

@@ -13,7 +13,7 @@ use kube::{
 use serde_json::json;
 use switchyard_api::{conditions, v1beta2::Workload};
 use switchyard_e2e::{fixture, job, queues, wait};
-use switchyard_jobs::{JobKind, RemoteMeta, batch_job::BatchJob};
+use switchyard_jobs::{Remote as _, RemoteMeta, batch_job::BatchJob};
 
 fn jobs(bed: &Bed) -> Api<Job> {
     Api::namespaced(bed.admin().clone(), &bed.namespace)

@@ -1,3 +1,5 @@
+use switchyard_jobs::Grouped as _;
+
 use super::*;
 
 #[test]

@@ -126,7 +126,7 @@ impl GroupOwnerCase<'_> {
         let (mut made, mut held_back) = (0, false);
         for group in &groups {
             let found = left.remove(group.name.as_str());
-            let mut made_here = found.is_none() && !group.at_rest && !is_sent(self.case.job);
+            let mut made_here = found.is_none() && !group.is_scaled_down && !is_sent(self.case.job);
             if made_here && self.case.facts.ancestor == Ancestor::Unread {
                 (made_here, held_back) = (false, true);
             }
@@ -219,7 +219,7 @@ impl GroupOwnerCase<'_> {
         let (kind, object) = (self.case.kind, self.case.job);
         let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
         let disowned = !owners.iter().any(|owner| owner.uid == meta::uid(object));
-        let free = !group.at_rest && !has_reservation(workload) && !is_copy(workload);
+        let free = !group.is_scaled_down && !has_reservation(workload) && !is_copy(workload);
         let queue = meta::queue_name(object);
         let moved = free && queue_name(workload) != queue;
         let asks_same = || {
@@ -227,7 +227,7 @@ impl GroupOwnerCase<'_> {
                 && self.case.has_topology_of(workload, pod_sets)
         };
         let changed = free && !asks_same();
-        if group.at_rest || !(disowned || moved || changed) {
+        if group.is_scaled_down || !(disowned || moved || changed) {
             return None;
         }
         Some(Action::edit(workload, |workload| {
@@ -253,7 +253,7 @@ impl GroupOwnerCase<'_> {
     fn hold(&self, group: &Group, workload: &Arc<Workload>) -> Vec<Action> {
         let kind = self.case.kind.id().kind;
         let (reasons, now) = (self.case.facts.reasons, self.case.now);
-        if !group.at_rest {
+        if !group.is_scaled_down {
             let ended = Action::edit_quota(workload, reasons, now, |edit| {
                 edit.unreserve(quota_reserved::PENDING_EVALUATION, edit::OFF_HOLD);
                 if is_kept_out(workload) {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::Value;
 use switchyard_jobs::{
-    JobKind, kinds, meta,
+    Grouped as _, JobKind, KindProfile as _, kinds, meta,
     pod::Pod,
     serving::{Serving, is_outdated, stateful_set_of},
 };
@@ -52,7 +52,7 @@ impl Reconciler {
 
     fn owner_of_part(&self, key: &Key, part: &Value) -> Option<JobKey> {
         kinds().iter().find_map(|kind| {
-            let name = kind.serving()?.maker_of(part)?;
+            let name = kind.serving()?.owner_of(part)?;
             self.ctx.stores.job(kind.id().group, kind.id().kind)?;
             Some(JobKey::new(*kind, Key::new(&key.namespace, name)))
         })

@@ -23,7 +23,7 @@ use switchyard_api::{
     v1beta2::{ResourceFlavor, Workload},
 };
 use switchyard_jobs::{
-    BuildOptions, Held, JobKind, Priority, PriorityLookup, apply_merge, batch_job::BatchJob,
+    BuildOptions, JobKind, Priority, PriorityLookup, SuspendMode, apply_merge, batch_job::BatchJob,
     build_workload, job_pod_sets, merge_diff, pod_set_infos,
 };
 
@@ -298,7 +298,9 @@ impl World {
     fn line(&self, action: &Action) -> String {
         let job = self.job.as_ref().map(|job| job.0.clone()).unwrap_or_default();
         match action {
-            Action::UpdateJob(wanted) if self.kind.held() == Held::Gated => self.pods(&job, wanted),
+            Action::UpdateJob(wanted) if self.kind.suspend_mode() == SuspendMode::Gate => {
+                self.pods(&job, wanted)
+            }
             Action::UpdateJob(wanted) => format!("job {}", merge_diff(&job, wanted).unwrap()),
             Action::UpdateJobStatus(wanted) => {
                 format!("job status {}", merge_diff(&job, wanted).unwrap()["status"])

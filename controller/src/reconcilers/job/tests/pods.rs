@@ -4,7 +4,7 @@ mod shape;
 
 use rstest::rstest;
 use switchyard_api::v1beta2::DispatchStatus;
-use switchyard_jobs::pod::Pod;
+use switchyard_jobs::{Grouped as _, pod::Pod};
 
 use super::*;
 use crate::reconcilers::job::group;
