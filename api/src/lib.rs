@@ -11,6 +11,7 @@
 pub mod autoscaling;
 pub mod build;
 pub mod devices;
+pub mod pod_peak;
 pub mod reclaimable;
 pub mod slices;
 pub mod v1beta1;

@@ -12,9 +12,8 @@
 //! Amounts have at most three decimals. The API server rounds up finer ones, container by
 //! container.
 //!
-//! The sum over containers is the most that runs at one time: init containers run one after the
-//! other, and sidecars keep running. The pod's own requests replace the sum where they are larger.
-//! The API server rejects smaller ones.
+//! The sum over containers is the most that runs at one time ([`peak`]). The pod's own requests
+//! replace the sum where they are larger. The API server rejects smaller ones.
 
 use std::collections::BTreeMap;
 
@@ -24,6 +23,7 @@ use k8s_openapi::{
 };
 
 use super::limit_range::{LimitSummary, Violation};
+use switchyard_api::pod_peak::{Usage, peak};
 use switchyard_syntax::quantity::{Exact, ParseQuantityError};
 
 type Quantities = BTreeMap<String, Quantity>;
@@ -97,10 +97,10 @@ pub fn pod_requests(
     let (huge_pages, own): (Amounts, Amounts) =
         whole_pod(spec)?.into_iter().partition(|(resource, _)| is_huge_page(resource));
     let mut total = containers(spec, &defaults.containers, &mut violations)?;
-    raise(&mut total, &own);
+    total.raise(&own);
     violations.extend(defaults.pods.violations("", &total, &total));
-    raise(&mut total, &huge_pages);
-    add(&mut total, &overhead(spec, defaults)?);
+    total.raise(&huge_pages);
+    total.add(&overhead(spec, defaults)?);
     if !violations.is_empty() {
         return Err(RequestProblem::LimitRange { violations });
     }
@@ -120,7 +120,7 @@ fn whole_pod(spec: &PodSpec) -> Result<Amounts, RequestProblem> {
     }
     let none = LimitSummary::default();
     let sum = |of: fn(Asked) -> Amounts| {
-        at_one_time(spec, |container, field| Ok(of(with_defaults(container, field, &none)?)))
+        peak(spec, |container, field| Ok(of(with_defaults(container, &field.to_string(), &none)?)))
     };
     for (resource, amount) in sum(|asked| asked.limits)? {
         if is_huge_page(&resource) && !requests.contains_key(&resource) {
@@ -160,7 +160,7 @@ fn overhead(spec: &PodSpec, defaults: &RequestDefaults) -> Result<Amounts, Reque
         overhead = parse(of_class, "runtimeClassName")?;
     }
     if let Some(own) = &spec.overhead {
-        raise(&mut overhead, &parse(own, "overhead")?);
+        overhead.raise(&parse(own, "overhead")?);
     }
     Ok(overhead)
 }
@@ -171,38 +171,17 @@ fn containers(
     defaults: &LimitSummary,
     violations: &mut Vec<Violation>,
 ) -> Result<Amounts, RequestProblem> {
-    at_one_time(spec, |container, field| {
+    peak(spec, |container, field| {
+        let field = &field.to_string();
         let Asked { requests, limits } = with_defaults(container, field, defaults)?;
         within(&requests, &limits, field)?;
         let mut highest = limits.clone();
-        raise(&mut highest, &requests);
+        highest.raise(&requests);
         let mut lowest = limits;
         lower(&mut lowest, &requests);
         violations.extend(defaults.violations(field, &lowest, &highest));
         Ok(requests)
     })
-}
-
-/// Most of one kind of amount at one time, over all containers.
-fn at_one_time(
-    spec: &PodSpec,
-    mut of: impl FnMut(&Container, &str) -> Result<Amounts, RequestProblem>,
-) -> Result<Amounts, RequestProblem> {
-    let (mut sidecars, mut starting) = (Amounts::new(), Amounts::new());
-    for (at, container) in spec.init_containers.iter().flatten().enumerate() {
-        let mut at_once = sidecars.clone();
-        add(&mut at_once, &of(container, &format!("initContainers[{at}]"))?);
-        if container.restart_policy.as_deref() == Some("Always") {
-            sidecars.clone_from(&at_once);
-        }
-        raise(&mut starting, &at_once);
-    }
-    let mut running = sidecars;
-    for (at, container) in spec.containers.iter().enumerate() {
-        add(&mut running, &of(container, &format!("containers[{at}]"))?);
-    }
-    raise(&mut running, &starting);
-    Ok(running)
 }
 
 /// Requests and limits of a container or pod.
@@ -263,20 +242,6 @@ fn parse(quantities: &Quantities, field: &str) -> Result<Amounts, RequestProblem
         }
     };
     quantities.iter().map(one).collect()
-}
-
-fn add(total: &mut Amounts, more: &Amounts) {
-    for (resource, amount) in more {
-        let sum = total.entry(resource.clone()).or_insert(Exact::ZERO);
-        *sum = sum.plus(*amount);
-    }
-}
-
-fn raise(total: &mut Amounts, least: &Amounts) {
-    for (resource, amount) in least {
-        let most = total.entry(resource.clone()).or_insert(*amount);
-        *most = (*most).max(*amount);
-    }
 }
 
 fn lower(total: &mut Amounts, most: &Amounts) {

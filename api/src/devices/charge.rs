@@ -13,6 +13,7 @@ use k8s_openapi::{
 use super::{DeviceClass, DeviceRequest, DeviceRules, ResourceClaimTemplate, class_for};
 use crate::{
     field::{FieldError, Path},
+    pod_peak::{ContainerField, containers_of, peak},
     quantity::{CPU, Exact},
 };
 
@@ -129,34 +130,22 @@ impl Devices<'_> {
         path: &Path,
         charge: &mut Charge,
     ) -> Result<(), FieldError> {
-        let starting =
-            asked(pod.init_containers.iter().flatten(), defaults, &path.child("initContainers"));
-        let running = asked(&pod.containers, defaults, &path.child("containers"));
-        let names: BTreeSet<&str> =
-            starting.iter().chain(&running).map(|asked| asked.resource).collect();
+        let requests_of = |container, field| asked(container, field, defaults, path);
+        let names: BTreeSet<&str> = containers_of(pod)
+            .flat_map(|(field, container)| requests_of(container, field))
+            .map(|asked| asked.resource)
+            .collect();
         if names.is_empty() {
             return Ok(());
         }
         let classes = (self.classes)();
         for resource in names {
             let Some(class) = class_for(&classes, resource) else { continue };
-            let of = |list: &[Asked<'_>]| -> Result<Vec<(i64, bool)>, FieldError> {
-                let own = list.iter().filter(|asked| asked.resource == resource);
-                own.map(|asked| Ok((asked.devices()?, asked.goes_on))).collect()
-            };
-            // Init containers run one after the other. A sidecar keeps running beside all
-            // containers after it.
-            let (mut sidecars, mut first) = (0_i64, 0);
-            for (devices, goes_on) in of(&starting)? {
-                let at_once = sidecars.saturating_add(devices);
-                first = first.max(at_once);
-                sidecars = if goes_on { at_once } else { sidecars };
-            }
-            let then = of(&running)?
-                .into_iter()
-                .fold(sidecars, |sum, (devices, _)| sum.saturating_add(devices));
+            let devices = peak(pod, |container, field| {
+                let mut asked = requests_of(container, field);
+                asked.find(|asked| asked.resource == resource).map_or(Ok(0), |it| it.devices())
+            })?;
             let name = class.metadata.name.as_deref().unwrap_or_default();
-            let devices = first.max(then);
             charge.add(self.rules.resource(name).unwrap_or(resource), devices);
             charge.replaced.insert(resource.to_owned(), devices);
         }
@@ -205,8 +194,6 @@ struct Asked<'a> {
     resource: &'a str,
     quantity: Exact,
     path: Path,
-    /// Whether the container is a sidecar.
-    goes_on: bool,
 }
 
 impl Asked<'_> {
@@ -223,41 +210,32 @@ impl Asked<'_> {
     }
 }
 
+/// A container's requests for extended resources. Without a request, the limit is the request,
+/// then the LimitRange's default.
 fn asked<'a>(
-    containers: impl IntoIterator<Item = &'a Container>,
+    container: &'a Container,
+    field: ContainerField,
     defaults: &'a BTreeMap<String, Quantity>,
-    path: &Path,
-) -> Vec<Asked<'a>> {
-    let of = |(index, container): (usize, &'a Container)| {
-        let path = path.index(index).child("resources").child("requests");
-        let goes_on = container.restart_policy.as_deref() == Some("Always");
-        let resources = container.resources.as_ref();
-        let requests = resources.and_then(|resources| resources.requests.as_ref());
-        let limits = resources.and_then(|resources| resources.limits.as_ref());
-        // Without a request, the limit is the request, then the LimitRange's default.
-        let lacks = |amounts: Option<&BTreeMap<String, Quantity>>, resource: &String| {
-            amounts.is_none_or(|amounts| !amounts.contains_key(resource))
-        };
-        let own_limits =
-            limits.into_iter().flatten().filter(move |(resource, _)| lacks(requests, resource));
-        let filled_in = move |(resource, _): &(&String, _)| {
-            lacks(requests, resource) && lacks(limits, resource)
-        };
-        let requests = requests
-            .into_iter()
-            .flatten()
-            .chain(own_limits)
-            .chain(defaults.iter().filter(filled_in));
-        requests.filter(|(resource, _)| is_extended(resource)).filter_map(
-            move |(resource, quantity)| {
-                // The code that adds up requests reports invalid quantities.
-                let quantity =
-                    Exact::try_from(quantity).ok().filter(|quantity| quantity.sign() > 0)?;
-                Some(Asked { resource, quantity, path: path.child(resource), goes_on })
-            },
-        )
+    pod: &Path,
+) -> impl Iterator<Item = Asked<'a>> {
+    let path = pod.child(field.list).index(field.index).child("resources").child("requests");
+    let resources = container.resources.as_ref();
+    let requests = resources.and_then(|resources| resources.requests.as_ref());
+    let limits = resources.and_then(|resources| resources.limits.as_ref());
+    let lacks = |amounts: Option<&BTreeMap<String, Quantity>>, resource: &String| {
+        amounts.is_none_or(|amounts| !amounts.contains_key(resource))
     };
-    containers.into_iter().enumerate().flat_map(of).collect()
+    let own_limits =
+        limits.into_iter().flatten().filter(move |(resource, _)| lacks(requests, resource));
+    let filled_in =
+        move |(resource, _): &(&String, _)| lacks(requests, resource) && lacks(limits, resource);
+    let all =
+        requests.into_iter().flatten().chain(own_limits).chain(defaults.iter().filter(filled_in));
+    all.filter(|(resource, _)| is_extended(resource)).filter_map(move |(resource, quantity)| {
+        // The code that adds up requests reports invalid quantities.
+        let quantity = Exact::try_from(quantity).ok().filter(|quantity| quantity.sign() > 0)?;
+        Some(Asked { resource, quantity, path: path.child(resource) })
+    })
 }
 
 /// Whether the name is that of an extended resource, which drivers add to nodes.
