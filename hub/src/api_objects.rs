@@ -9,6 +9,7 @@ use switchyard_api::v1beta2::{
 };
 use switchyard_api::{conditions, names};
 use switchyard_controller::stores::Stores;
+use switchyard_controller::stores::dispatching::{is_dispatching, multi_kueue_check};
 use switchyard_controller::workload::is_finished;
 use switchyard_dispatcher::LossPolicy;
 use switchyard_platform::store::Store;
@@ -54,22 +55,6 @@ pub(crate) fn multi_kueue_config(
 ) -> Option<Arc<MultiKueueConfig>> {
     let check = multi_kueue_check(stores, queue)?;
     stores.multi_kueue_configs.get("", parameters(&check)?)
-}
-
-/// The MultiKueue check of a ClusterQueue.
-pub(crate) fn multi_kueue_check(
-    stores: &Stores,
-    queue: &ClusterQueue,
-) -> Option<Arc<AdmissionCheck>> {
-    let rules = &queue.spec.admission_checks_strategy.as_ref()?.admission_checks;
-    let checks = rules.iter().filter_map(|rule| stores.admission_checks.get("", &rule.name));
-    checks.into_iter().find(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
-}
-
-/// Whether the AdmissionCheck with this name is a MultiKueue check.
-pub(crate) fn is_dispatching(stores: &Stores, check: &str) -> bool {
-    let check = stores.admission_checks.get("", check);
-    check.is_some_and(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
 }
 
 /// Whether a Workload has a MultiKueue check: its job runs on a worker cluster.

@@ -22,11 +22,12 @@ use switchyard_api::v1beta2::{
     ResourceGroup,
 };
 use switchyard_controller::Context;
+use switchyard_controller::stores::dispatching::multi_kueue_check;
 use switchyard_platform::write::{Target, WriteError};
 use switchyard_proto::v1 as proto;
 use tokio_util::sync::CancellationToken;
 
-use crate::api_objects::{is_declared_lost, is_held, lost_since, multi_kueue_check, parameters};
+use crate::api_objects::{is_declared_lost, is_held, lost_since, parameters};
 use crate::cluster_reports::ClusterReports;
 
 /// Kueue's feature gate.

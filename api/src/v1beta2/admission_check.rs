@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::schema;
+use crate::{names, schema};
 
 /// The controller that decides the check, and its parameters.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -29,6 +29,14 @@ pub struct AdmissionCheckSpec {
     /// The object that holds the controller's parameters for this check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<AdmissionCheckParametersReference>,
+}
+
+impl AdmissionCheckSpec {
+    /// Whether MultiKueue decides the check: it sends workloads to worker clusters.
+    #[must_use]
+    pub fn is_multi_kueue(&self) -> bool {
+        self.controller_name == names::MULTIKUEUE_CONTROLLER
+    }
 }
 
 /// Reference to the cluster-scoped object with a check's parameters.

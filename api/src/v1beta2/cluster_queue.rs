@@ -116,6 +116,15 @@ pub struct ClusterQueueSpec {
     pub cluster_affinity: Option<ClusterAffinity>,
 }
 
+impl ClusterQueueSpec {
+    /// The rules of its admission checks.
+    #[must_use]
+    pub fn admission_checks(&self) -> &[AdmissionCheckStrategyRule] {
+        let strategy = self.admission_checks_strategy.as_ref();
+        strategy.map(|strategy| strategy.admission_checks.as_slice()).unwrap_or_default()
+    }
+}
+
 /// How workloads of equal priority are ordered within a queue.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]

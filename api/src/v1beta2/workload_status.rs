@@ -108,7 +108,7 @@ pub struct PastAttempt {
     #[schemars(length(max = 256))]
     pub cluster_name: String,
     /// Why it left, such as `ClusterLost`, `GoneOnWorker`, `EvictedOnWorker`, `RefusedByWorker`,
-    /// `ClusterDrained`, `Moved` or `ExecutionTimeExceeded`.
+    /// `ClusterDrained`, `Moved`, `Withdrawn`, `FollowsFirstReplica` or `ExecutionTimeExceeded`.
     #[schemars(length(max = 64))]
     pub reason: String,
     /// When it left.

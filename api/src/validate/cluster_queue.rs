@@ -192,8 +192,7 @@ fn flavors(spec: &ClusterQueueSpec) -> BTreeSet<&str> {
 
 /// The flavors that the check of this name applied to.
 fn on_flavors<'a>(spec: &'a ClusterQueueSpec, check: &str) -> Option<BTreeSet<&'a str>> {
-    let checks = &spec.admission_checks_strategy.as_ref()?.admission_checks;
-    let rule = checks.iter().find(|rule| rule.name == check)?;
+    let rule = spec.admission_checks().iter().find(|rule| rule.name == check)?;
     Some(rule.on_flavors.iter().map(String::as_str).collect())
 }
 
@@ -206,9 +205,7 @@ fn check_flavors(
     let known = flavors(spec);
     let old = old.filter(|old| flavors(old) == known);
     let path = Path::new("spec").child("admissionChecksStrategy").child("admissionChecks");
-    for (index, rule) in
-        spec.admission_checks_strategy.iter().flat_map(|all| &all.admission_checks).enumerate()
-    {
+    for (index, rule) in spec.admission_checks().iter().enumerate() {
         let now: BTreeSet<&str> = rule.on_flavors.iter().map(String::as_str).collect();
         if old.and_then(|old| on_flavors(old, &rule.name)).is_some_and(|before| before == now) {
             continue;

@@ -132,12 +132,11 @@ fn check_listed(hub: &ClusterFacts, cluster: &MultiKueueCluster) -> Option<Line>
 
 /// Clusters that a ClusterQueue dispatches to; empty if it does not dispatch.
 fn destinations(hub: &ClusterFacts, queue: &ClusterQueue) -> BTreeSet<String> {
-    let strategy = queue.spec.admission_checks_strategy.iter().flat_map(|it| &it.admission_checks);
-    let named: BTreeSet<String> = strategy.map(|rule| rule.name.to_string()).collect();
+    let rules = queue.spec.admission_checks().iter();
+    let named: BTreeSet<String> = rules.map(|rule| rule.name.to_string()).collect();
     let all = hub.checks.as_deref().unwrap_or_default();
-    let multikueue = all.iter().filter(|it| {
-        named.contains(&it.name_any()) && it.spec.controller_name == names::MULTIKUEUE_CONTROLLER
-    });
+    let multikueue =
+        all.iter().filter(|it| named.contains(&it.name_any()) && it.spec.is_multi_kueue());
     let configs: BTreeSet<String> = multikueue
         .filter_map(|it| it.spec.parameters.as_ref().map(|parameters| parameters.name.to_string()))
         .collect();

@@ -3,9 +3,8 @@
 
 use serde::Serialize;
 use switchyard_api::affinity::Affinity;
-use switchyard_api::names;
 use switchyard_api::v1beta2::{ClusterQueue, MultiKueueConfig, Workload};
-use switchyard_controller::stores::Stores;
+use switchyard_controller::stores::{Stores, dispatching::multi_kueue_check};
 
 /// One cluster under the rules.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -58,14 +57,6 @@ pub(super) fn config_of(
     queue: &ClusterQueue,
     stores: &Stores,
 ) -> Option<std::sync::Arc<MultiKueueConfig>> {
-    let rules = queue
-        .spec
-        .admission_checks_strategy
-        .as_ref()
-        .map(|strategy| strategy.admission_checks.as_slice());
-    let check = rules.unwrap_or_default().iter().find_map(|rule| {
-        let check = stores.admission_checks.get("", &rule.name)?;
-        (check.spec.controller_name == names::MULTIKUEUE_CONTROLLER).then_some(check)
-    })?;
+    let check = multi_kueue_check(stores, queue)?;
     stores.multi_kueue_configs.get("", &check.spec.parameters.as_ref()?.name)
 }

@@ -13,7 +13,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     metrics::{CountedEviction, Metrics},
     role::Role,
-    stores::Stores,
+    stores::{
+        Stores,
+        dispatching::{is_dispatching, multi_kueue_check},
+    },
     workload::{Edit, Evicted, ReasonDetail, is_admissible, ready_for},
 };
 use switchyard_platform::{
@@ -47,6 +50,21 @@ pub struct Context {
 }
 
 impl Context {
+    /// Whether this process is a hub and the AdmissionCheck with this name dispatches.
+    pub(crate) fn is_dispatching(&self, check: &str) -> bool {
+        self.role == Role::Hub && is_dispatching(&self.stores, check)
+    }
+
+    /// On a hub, the name of the check that dispatches the workloads of a LocalQueue.
+    pub(crate) fn dispatching_check(&self, namespace: &str, queue: &str) -> Option<String> {
+        if self.role != Role::Hub {
+            return None;
+        }
+        let local = self.stores.local_queues.get(namespace, queue)?;
+        let queue = self.stores.cluster_queues.get("", local.spec.cluster_queue.as_deref()?)?;
+        multi_kueue_check(&self.stores, &queue)?.metadata.name.clone()
+    }
+
     /// On a hub, whether a worker cluster is connected, or was within
     /// `multiKueue.workerLostTimeout`.
     pub(crate) fn is_awaited(&self, cluster: &str) -> bool {

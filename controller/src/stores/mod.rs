@@ -1,5 +1,6 @@
 //! The watched objects: one watch and one [`Store`] per kind, shared by all readers.
 
+pub mod dispatching;
 pub(crate) mod filters;
 pub(crate) mod nodes;
 pub mod pods;

@@ -112,10 +112,8 @@ impl JobWebhook {
         let queued_owner =
             if matters { self.has_queued_owner(request.object) } else { Some(false) };
         facts.has_queued_owner = queued_owner.unwrap_or_default();
-        let dispatches = |queue: &str| {
-            self.ctx.role == Role::Hub
-                && lookup::multi_kueue_check(stores, request.namespace, queue).is_some()
-        };
+        let dispatches =
+            |queue: &str| self.ctx.dispatching_check(request.namespace, queue).is_some();
         job::default(self.kind, &mut wanted, &facts, dispatches);
         let queue = meta::queue_name(&wanted);
         let late = self.ctx.role == Role::Hub
@@ -152,7 +150,7 @@ impl JobWebhook {
         };
         let hub = ctx.role == Role::Hub;
         job::default(self.kind, &mut wanted, &facts, |queue| {
-            hub && lookup::multi_kueue_check(&ctx.stores, request.namespace, queue).is_some()
+            ctx.dispatching_check(request.namespace, queue).is_some()
         });
         let queue = meta::queue_name(&wanted);
         if !hub || queue.is_empty() || live_reads::is_cached(&ctx.stores, request.namespace, queue)

@@ -10,7 +10,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use switchyard_api::{names, v1beta2::AdmissionCheck, validate::is_subdomain};
+use switchyard_api::validate::is_subdomain;
 use switchyard_jobs::meta;
 use tokio::sync::Semaphore;
 
@@ -35,8 +35,7 @@ pub(super) fn is_cached(stores: &Stores, namespace: &str, queue: &str) -> bool {
     let Some(local) = stores.local_queues.get(namespace, queue) else { return false };
     let Some(name) = local.spec.cluster_queue.as_deref() else { return true };
     let Some(cluster_queue) = stores.cluster_queues.get("", name) else { return false };
-    let strategy = cluster_queue.spec.admission_checks_strategy.as_ref();
-    let checks = strategy.map(|strategy| strategy.admission_checks.as_slice()).unwrap_or_default();
+    let checks = cluster_queue.spec.admission_checks();
     stores.namespaces.get("", namespace).is_some()
         && checks.iter().all(|rule| stores.admission_checks.get("", &rule.name).is_some())
 }
@@ -108,15 +107,11 @@ async fn read_uncached(
         return Ok(found);
     };
     let cluster_queue = get(&stores.cluster_queues, (Api::all(client.clone()), "", &name)).await?;
-    let strategy = cluster_queue
-        .and_then(|queue| queue.spec.admission_checks_strategy.clone())
-        .unwrap_or_default();
-    for rule in &strategy.admission_checks {
+    let rules = cluster_queue.as_ref().map(|queue| queue.spec.admission_checks());
+    for rule in rules.unwrap_or_default() {
         let check =
             get(&stores.admission_checks, (Api::all(client.clone()), "", &rule.name)).await?;
-        let dispatches =
-            |check: &AdmissionCheck| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER;
-        found.dispatches |= check.is_some_and(|check| dispatches(&check));
+        found.dispatches |= check.is_some_and(|check| check.spec.is_multi_kueue());
     }
     Ok(found)
 }

@@ -28,7 +28,7 @@ impl ClusterSet {
     ) -> Self {
         let checks = checks
             .into_iter()
-            .filter(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
+            .filter(|check| check.spec.is_multi_kueue())
             .filter_map(|check| {
                 let config = config(parameters(check)?)?;
                 Some((check.name_any(), config.spec.clusters.clone()))

@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 use switchyard_api::affinity::Affinity;
 use switchyard_api::names;
 use switchyard_api::v1beta2::{Admission, ClusterQueue, Workload};
-use switchyard_controller::stores::Stores;
+use switchyard_controller::stores::{Stores, dispatching::is_dispatching};
 use switchyard_controller::{Context, engine::convert, workload as state};
 use switchyard_dispatcher::{JobIdentity, Name, Uid, WorkloadFacts};
 use switchyard_jobs::{elastic, owner_gvk, serving::part_name, sized_pod_sets};
@@ -15,7 +15,6 @@ use switchyard_scheduler::PodSet;
 
 use super::workload_view::WorkloadView;
 use super::{job_status, payload, replicas};
-use crate::api_objects::is_dispatching;
 use crate::disconnect_policy;
 
 /// The part of a leader term's memory that the facts of a workload depend on.
@@ -111,9 +110,9 @@ fn other_checks(stores: &Stores, workload: &Workload) -> Vec<String> {
     let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
     let queue =
         admission.and_then(|admission| stores.cluster_queues.get("", &admission.cluster_queue));
-    let strategy = queue.as_ref().and_then(|queue| queue.spec.admission_checks_strategy.as_ref());
-    let rules = strategy.map(|strategy| strategy.admission_checks.as_slice()).unwrap_or_default();
+    let rules = queue.as_ref().map(|queue| queue.spec.admission_checks());
     rules
+        .unwrap_or_default()
         .iter()
         .filter(|rule| rule.on_flavors.is_empty() && !is_dispatching(stores, &rule.name))
         .map(|rule| rule.name.clone())

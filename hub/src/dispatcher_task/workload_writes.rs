@@ -11,6 +11,7 @@ use switchyard_api::conditions::reasons::{events, evicted, finished};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::engine::admission::{announce, end_replaced};
 use switchyard_controller::finished_note;
+use switchyard_controller::stores::dispatching::is_dispatching;
 use switchyard_controller::{Context, Reservation};
 use switchyard_controller::{context::patch_status, workload as state, workload::Edit};
 use switchyard_dispatcher::write_guard::{WriteDecision, check};
@@ -22,7 +23,6 @@ use switchyard_platform::write::WriteError;
 use super::gather::{facts, replaced};
 use super::payload;
 use super::workload_view::WorkloadView;
-use crate::api_objects::is_dispatching;
 use crate::metrics::HubMetrics;
 
 /// How a job ended, for the condition `Finished`.

@@ -143,10 +143,7 @@ pub fn fencing_queues<'a>(
             .on_disconnect
             .as_ref()
             .is_some_and(|rule| rule.policy == DisconnectPolicy::Fence);
-        let rules = queue.spec.admission_checks_strategy.as_ref();
-        fence
-            && rules
-                .is_some_and(|rules| rules.admission_checks.iter().any(|rule| sends(&rule.name)))
+        fence && queue.spec.admission_checks().iter().any(|rule| sends(&rule.name))
     };
     queues.into_iter().filter(fences).filter_map(|queue| queue.metadata.name.clone()).collect()
 }

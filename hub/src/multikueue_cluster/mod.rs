@@ -385,7 +385,7 @@ impl Reconciler {
     }
 
     async fn check(&self, check: &AdmissionCheck) -> Result<Outcome, WriteError> {
-        if check.spec.controller_name != names::MULTIKUEUE_CONTROLLER {
+        if !check.spec.is_multi_kueue() {
             return Ok(Outcome::Done);
         }
         let stores = &self.ctx.stores;

@@ -46,7 +46,6 @@ use super::{
 };
 use crate::{
     context::Context,
-    role::Role,
     workload::{is_admissible_but_for_gates, queue_name},
 };
 use switchyard_platform::{
@@ -287,14 +286,7 @@ impl Admitter {
 
     /// The MultiKueue check among `checks`, on a hub.
     fn dispatch_check(&self, checks: &[String]) -> Option<String> {
-        if self.ctx.role != Role::Hub {
-            return None;
-        }
-        let dispatches = |name: &&String| {
-            let check = self.ctx.stores.admission_checks.get("", name);
-            check.is_some_and(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
-        };
-        checks.iter().find(dispatches).cloned()
+        checks.iter().find(|check| self.ctx.is_dispatching(check)).cloned()
     }
 
     fn preemptor(&self, key: &WorkloadKey, uid: &str) -> Preemptor {

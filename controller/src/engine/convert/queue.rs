@@ -11,8 +11,7 @@ use super::{name_of, names, selector};
 
 pub(super) fn cluster_queue(queue: &api::ClusterQueue) -> engine::ClusterQueue {
     let spec = &queue.spec;
-    let checks =
-        spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks);
+    let checks = spec.admission_checks().iter();
     engine::ClusterQueue {
         name: name_of(queue),
         cohort: reference(spec.cohort_name.as_deref()),

@@ -1,13 +1,15 @@
 //! Relations between workloads and variants, and the ClusterQueue's policy for them.
 
 use switchyard_api::{
-    names,
     v1beta2::{ClusterQueue, ConcurrentAdmissionMigrationMode, Workload},
     variants,
 };
 use switchyard_scheduler::{self as engine, Name};
 
-use crate::{stores::Stores, workload};
+use crate::{
+    stores::{Stores, dispatching::is_dispatching},
+    workload,
+};
 
 /// The ClusterQueue's `concurrentAdmissionPolicy`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,12 +27,7 @@ impl VariantPolicy {
     /// the workload is dispatched as a whole. `is_sent`: whether a check dispatches.
     pub(crate) fn of(queue: &ClusterQueue, is_sent: impl Fn(&str) -> bool) -> Option<Self> {
         let migration = &queue.spec.concurrent_admission_policy.as_ref()?.migration;
-        let checks = queue
-            .spec
-            .admission_checks_strategy
-            .iter()
-            .flat_map(|strategy| &strategy.admission_checks);
-        if checks.into_iter().any(|rule| is_sent(&rule.name)) {
+        if queue.spec.admission_checks().iter().any(|rule| is_sent(&rule.name)) {
             return None;
         }
         let group = queue.spec.resource_groups.first()?;
@@ -52,11 +49,7 @@ impl VariantPolicy {
 
 /// The policy of the ClusterQueue behind a workload's LocalQueue; `None` without either queue.
 pub(crate) fn policy(stores: &Stores, workload: &Workload) -> Option<VariantPolicy> {
-    let is_sent = |name: &str| {
-        let check = stores.admission_checks.get("", name);
-        check.is_some_and(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
-    };
-    VariantPolicy::of(&*queue(stores, workload)?, is_sent)
+    VariantPolicy::of(&*queue(stores, workload)?, |check| is_dispatching(stores, check))
 }
 
 pub(crate) fn queue(stores: &Stores, workload: &Workload) -> Option<std::sync::Arc<ClusterQueue>> {

@@ -17,7 +17,6 @@ use super::{
 };
 use crate::{
     engine::convert,
-    role::Role,
     stores::JobStore,
     workload::{ReasonDetail, admitted_by},
 };
@@ -89,9 +88,7 @@ impl Reconciler {
             defers_end: ctx.config.enabled("DeferRayServiceFinalizationForRedisCleanup"),
             workloads,
             prebuilt,
-            multi_kueue_check: (ctx.role == Role::Hub)
-                .then(|| lookup::multi_kueue_check(&ctx.stores, namespace, queue))
-                .flatten(),
+            multi_kueue_check: ctx.dispatching_check(namespace, queue),
             exceeded: &|workload| convert::exceeded(ctx, workload),
             awaited: &|cluster| ctx.is_awaited(cluster),
             below_active: &|| self.index.is_active_below(key),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use anyhow::Context as _;
 use kube::core::{Selector, SelectorExt};
-use switchyard_api::{names, v1beta2::AdmissionCheck};
+use switchyard_api::names;
 use switchyard_config::Configuration;
 use switchyard_jobs::{
     JobKind, PriorityLookup, SuspendMode, kind_of_owner, meta, pod, serving::Serving,
@@ -31,23 +31,6 @@ pub(crate) fn is_managed_namespace(stores: &Stores, selector: &Selector, namespa
             namespace.metadata.labels.as_ref().unwrap_or(&std::collections::BTreeMap::new()),
         )
     })
-}
-
-/// The MultiKueue check of the ClusterQueue behind a LocalQueue, active or not: a job's needs do
-/// not depend on a worker's connection.
-pub(crate) fn multi_kueue_check(stores: &Stores, namespace: &str, queue: &str) -> Option<String> {
-    let local = stores.local_queues.get(namespace, queue)?;
-    let cluster_queue = stores.cluster_queues.get("", local.spec.cluster_queue.as_deref()?)?;
-    let checks = cluster_queue.spec.admission_checks_strategy.as_ref()?;
-    let is_multi_kueue =
-        |check: &AdmissionCheck| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER;
-    checks
-        .admission_checks
-        .iter()
-        .find(|rule| {
-            stores.admission_checks.get("", &rule.name).is_some_and(|check| is_multi_kueue(&check))
-        })
-        .map(|rule| rule.name.clone())
 }
 
 /// Whether the namespace has the default LocalQueue.
@@ -102,7 +85,7 @@ pub(crate) fn with_older_name<'a>(
         return Cow::Borrowed(object);
     }
     let mut object = object.clone();
-    serving.name_as_older(&mut object);
+    serving.use_older_group_name(&mut object);
     Cow::Owned(object)
 }
 

@@ -55,8 +55,7 @@ fn flavor_names(queue: &ClusterQueue) -> impl Iterator<Item = &str> {
 }
 
 fn check_names(queue: &ClusterQueue) -> impl Iterator<Item = &str> {
-    let strategy = queue.spec.admission_checks_strategy.iter();
-    strategy.flat_map(|strategy| &strategy.admission_checks).map(|rule| rule.name.as_str())
+    queue.spec.admission_checks().iter().map(|rule| rule.name.as_str())
 }
 
 const IN_USE: &str = "it is in use by";

@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use switchyard_api::{
-    names,
     v1beta2::{ClusterQueue, LocalQueue, Workload},
     variants,
 };
@@ -131,14 +130,8 @@ impl Facts {
 }
 
 fn dispatching(ctx: &Context, queue: &ClusterQueue) -> BTreeSet<String> {
-    let rules =
-        queue.spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks);
-    let ours = |name: &&String| {
-        let check = ctx.stores.admission_checks.get("", name);
-        ctx.role == Role::Hub
-            && check.is_some_and(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
-    };
-    rules.map(|rule| &rule.name).filter(ours).cloned().collect()
+    let rules = queue.spec.admission_checks().iter();
+    rules.map(|rule| &rule.name).filter(|name| ctx.is_dispatching(name)).cloned().collect()
 }
 
 /// Whether its controller was a job of a watched kind and is gone.

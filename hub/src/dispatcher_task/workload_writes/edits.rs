@@ -7,13 +7,13 @@ use switchyard_api::conditions::truncated_message;
 use switchyard_api::v1beta2::{Admission, AdmissionCheckState, CheckState, PastAttempt, Workload};
 use switchyard_controller::Context;
 use switchyard_controller::engine::admission::{Dispatch, dispatched_status, reservation_status};
+use switchyard_controller::stores::dispatching::is_dispatching;
 use switchyard_controller::workload::{self as state, Edit};
 use switchyard_dispatcher::{RetriedAttempt, TIMED_OUT, WorkloadWrite};
 use switchyard_platform::clock::whole_seconds;
 
 use super::super::troubles::resolve_trouble;
 use super::{EndNote, PendingWrite, WritePlan};
-use crate::api_objects::is_dispatching;
 
 impl PendingWrite {
     /// Builds the status after the write.

@@ -171,8 +171,7 @@ impl Reconciler {
         };
         // Where its pods only wait, a rolling update needs no help.
         let elsewhere = ctx.role == Role::Hub
-            && (lookup::multi_kueue_check(&ctx.stores, namespace, meta::queue_name(group_owner))
-                .is_some()
+            && (ctx.dispatching_check(namespace, meta::queue_name(group_owner)).is_some()
                 || facts.workloads.iter().any(|workload| was_dispatched(workload)));
         let outdated = |pod: &Value| {
             if elsewhere {

@@ -200,7 +200,7 @@ fn queued_workload_of_a_stateful_set_follows_its_topology() {
 #[test]
 fn workload_named_by_an_older_kueue_is_kept() {
     let mut older = stateful_set();
-    older.serving().name_as_older(&mut older.group_owner.0);
+    older.serving().use_older_group_name(&mut older.group_owner.0);
     let workload = older.workload(0);
     assert_eq!(workload.0.metadata.name.as_deref(), Some("statefulset-a-8492c"));
     let as_today = stateful_set().has(TestWorkload(workload.0.clone())).told();

@@ -42,8 +42,7 @@ fn required(queue: &ClusterQueue, status: &WorkloadStatus) -> BTreeSet<String> {
             .map(String::as_str)
             .collect()
     });
-    let rules =
-        queue.spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks);
+    let rules = queue.spec.admission_checks().iter();
     rules
         .filter(|rule| {
             let on = |flavor: &str| {
