@@ -72,8 +72,8 @@ pub enum WorkloadWrite {
     Commit {
         cluster: Name,
         attempt: u64,
-        /// Set if the attempt runs there already: the uid that clusters use for the workload from
-        /// now on.
+        /// The uid that clusters use for the workload from now on. Set if the attempt already runs
+        /// there.
         adopts: Option<Uid>,
     },
     /// Write the new name of the cluster that has the attempt.

@@ -56,7 +56,8 @@ pub struct LocalQueueCapacity {
 pub type LocalQueueKey = (Name, Name);
 
 impl LocalQueueCapacity {
-    /// Whether a workload that did not fit `earlier` may fit this queue, apart from usage.
+    /// Whether the limits, flavors or state differ from `earlier`, so that a workload that did not
+    /// fit may fit now. Usage is ignored.
     fn differs(&self, earlier: &Self) -> bool {
         let limits = |quota: &FlavorQuota| (quota.nominal, quota.potential);
         let is_like = |flavor: &QueueFlavor, earlier: &QueueFlavor| {
@@ -126,7 +127,7 @@ pub struct FitScore {
     pub busy: usize,
 }
 
-/// Which amounts count.
+/// The amounts that a fit is checked against.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Horizon {
     Now,
@@ -219,7 +220,7 @@ impl ClusterCapacity {
         &self,
         queue: &LocalQueueCapacity,
         pod_sets: &[PodSet],
-        view: Horizon,
+        horizon: Horizon,
     ) -> Result<Placement, Vec<Reason>> {
         let groups = groups(&queue.flavors);
         let mut taken: BTreeMap<(Name, Name), i64> = BTreeMap::new();
@@ -252,14 +253,9 @@ impl ClusterCapacity {
                 if wanted.is_empty() {
                     continue;
                 }
-                let mut refusals = Vec::new();
-                let chosen = group.flavors.iter().copied().find(|flavor| {
-                    let refusal =
-                        self.refusal(queue, group, flavor, pod_set, &wanted, &taken, view);
-                    refusals.extend(refusal.clone());
-                    refusal.is_none()
-                });
-                let Some(flavor) = chosen else { return Err(refusals) };
+                let request =
+                    GroupRequest { queue, group, pod_set, wanted: &wanted, taken: &taken, horizon };
+                let flavor = self.first_fitting(&request)?;
                 for (resource, amount) in wanted {
                     let sum = taken.entry((flavor.name.clone(), resource.clone())).or_default();
                     *sum = sum.saturating_add(amount);
@@ -269,18 +265,24 @@ impl ClusterCapacity {
         Ok(self.placed(queue, &taken))
     }
 
-    /// Why the pod set cannot use `flavor`.
-    #[allow(clippy::too_many_arguments)] // one step of `place`
-    fn refusal(
+    /// The first flavor that fits. Otherwise why each does not.
+    fn first_fitting<'q>(
         &self,
-        queue: &LocalQueueCapacity,
-        group: &ResourceGroup<'_>,
-        flavor: &QueueFlavor,
-        pod_set: &PodSet,
-        wanted: &[(&Name, i64)],
-        taken: &BTreeMap<(Name, Name), i64>,
-        view: Horizon,
-    ) -> Option<Reason> {
+        request: &GroupRequest<'_, 'q>,
+    ) -> Result<&'q QueueFlavor, Vec<Reason>> {
+        let mut refusals = Vec::new();
+        for flavor in request.group.flavors.iter().copied() {
+            match self.refusal(request, flavor) {
+                None => return Ok(flavor),
+                Some(reason) => refusals.push(reason),
+            }
+        }
+        Err(refusals)
+    }
+
+    /// Why the pod set cannot use `flavor`.
+    fn refusal(&self, request: &GroupRequest<'_, '_>, flavor: &QueueFlavor) -> Option<Reason> {
+        let GroupRequest { queue, group, pod_set, wanted, taken, horizon } = *request;
         let untolerated = flavor.taints.iter().find(|taint| {
             taint.effect != TaintEffect::PreferNoSchedule
                 && !pod_set.tolerations.iter().any(|t| t.tolerates(taint))
@@ -299,13 +301,16 @@ impl ClusterCapacity {
                 return Some(for_pod_set(pod_set, "NoMatchingFlavor", &message));
             };
             let own = taken.get(&(flavor.name.clone(), (*resource).clone())).copied().unwrap_or(0);
-            let (free, code) = match view {
-                Horizon::Now => (self.free(queue, flavor, resource, quota), "WaitingForQuota"),
+            let (free, code) = match horizon {
+                Horizon::Now => {
+                    let assumed = self.assumed(queue, flavor, resource);
+                    (quota.available.saturating_sub(assumed), "WaitingForQuota")
+                }
                 Horizon::Ever => (quota.potential, "ExceedsMaxQuota"),
             };
             let missing = amount.saturating_sub(free.saturating_sub(own).max(0));
             if missing > 0 {
-                let kind = if view == Horizon::Now { "unused quota" } else { "quota" };
+                let kind = if horizon == Horizon::Now { "unused quota" } else { "quota" };
                 let message = format!(
                     "insufficient {kind} for {resource} in flavor {}, {} more needed",
                     flavor.name,
@@ -317,15 +322,10 @@ impl ClusterCapacity {
         None
     }
 
-    fn free(
-        &self,
-        queue: &LocalQueueCapacity,
-        flavor: &QueueFlavor,
-        resource: &Name,
-        quota: &FlavorQuota,
-    ) -> i64 {
+    /// Quota that workloads sent since the last report take.
+    fn assumed(&self, queue: &LocalQueueCapacity, flavor: &QueueFlavor, resource: &Name) -> i64 {
         let key = (queue.cluster_queue.clone(), flavor.name.clone(), resource.clone());
-        quota.available.saturating_sub(self.sums.get(&key).copied().unwrap_or(0))
+        self.sums.get(&key).copied().unwrap_or(0)
     }
 
     fn placed(&self, queue: &LocalQueueCapacity, taken: &BTreeMap<(Name, Name), i64>) -> Placement {
@@ -336,10 +336,12 @@ impl ClusterCapacity {
                 continue;
             }
             for (resource, quota) in &flavor.resources {
-                let free = self.free(queue, flavor, resource, quota);
+                let assumed = self.assumed(queue, flavor, resource);
+                let free = quota.available.saturating_sub(assumed);
                 match taken.get(&(flavor.name.clone(), resource.clone())) {
                     Some(amount) => {
-                        score.borrows |= quota.used.saturating_add(*amount) > quota.nominal;
+                        let used = quota.used.saturating_add(assumed).saturating_add(*amount);
+                        score.borrows |= used > quota.nominal;
                         let left = i128::from(free.saturating_sub(*amount).max(0));
                         let twentieths =
                             (left * 20 / i128::from(quota.potential.max(1))).min(20) as i64;
@@ -356,6 +358,19 @@ impl ClusterCapacity {
         }
         Placement { score, charges }
     }
+}
+
+/// The request of one pod set to one resource group.
+#[derive(Clone, Copy)]
+struct GroupRequest<'a, 'q> {
+    queue: &'a LocalQueueCapacity,
+    group: &'a ResourceGroup<'q>,
+    pod_set: &'a PodSet,
+    /// Amounts of all its pods together.
+    wanted: &'a [(&'a Name, i64)],
+    /// Amounts of the earlier pod sets, by flavor and resource.
+    taken: &'a BTreeMap<(Name, Name), i64>,
+    horizon: Horizon,
 }
 
 struct Placement {

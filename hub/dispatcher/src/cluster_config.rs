@@ -7,20 +7,21 @@ use super::Name;
 /// Policy for the workloads of a disconnected cluster: `onDisconnect`. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum LossPolicy {
-    /// They stay until the cluster returns or is declared lost.
+    /// The workloads stay until the cluster returns or is declared lost.
     #[default]
     Hold,
-    /// The agent stops them when its lease has been over for `after`. Then they start elsewhere.
+    /// The agent stops the workloads when its lease has been over for `after`. Then they start
+    /// elsewhere.
     Fence {
         /// Counted from the end of the lease.
         after: i64,
     },
-    /// They start elsewhere and may run twice until the cluster returns.
+    /// The workloads start elsewhere and may run twice until the cluster returns.
     Duplicate {
         /// Counted from the disconnect.
         after: i64,
     },
-    /// They start elsewhere after `multiKueue.workerLostTimeout`, as in Kueue.
+    /// The workloads start elsewhere after `multiKueue.workerLostTimeout`, as in Kueue.
     GiveUp,
 }
 
@@ -38,13 +39,13 @@ impl LossPolicy {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterConfig {
     pub on_disconnect: LossPolicy,
-    /// It has no agent, so nothing can stop its jobs while it is disconnected.
+    /// The cluster has no agent, so nothing can stop its jobs while it is disconnected.
     pub unfenced: bool,
-    /// An administrator declared that it will not return from the current disconnect.
+    /// An administrator declared that the cluster will not return from the current disconnect.
     pub declared_lost: bool,
-    /// It gets no new workloads.
+    /// The cluster gets no new workloads.
     pub cordoned: bool,
-    /// Its workloads are moved away.
+    /// The dispatcher moves its workloads to other clusters.
     pub draining: bool,
     /// Changes when an administrator releases the circuit breaker.
     pub release: Option<Name>,

@@ -7,7 +7,7 @@ use super::{CheckStatus, WorkloadState, WorkloadWrite};
 /// Result of [`check`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteDecision {
-    /// Write it.
+    /// Write the change.
     Write,
     /// First remove another cluster's name. Kueue's webhook forbids changing `status.clusterName`.
     ClearClusterFirst,
@@ -42,7 +42,7 @@ pub fn check(
                 WriteDecision::Obsolete("another attempt")
             };
         }
-        // If it is not evicted, no quota is to be released.
+        // Only an evicted workload has quota to release.
         WorkloadWrite::Release => {
             let goes = at.evicted || at.deleting;
             return if at.reserved && goes {
@@ -62,7 +62,7 @@ pub fn check(
     if at.reserved && at.evicted {
         return WriteDecision::Obsolete("being evicted");
     }
-    // Attempts under another uid are counted apart.
+    // Attempts under another uid have numbers of their own.
     let is_copy = |adopts: Option<&str>| adopts.is_some_and(|own| own != uid);
     let quota = if at.reserved || in_memory {
         WriteDecision::Write

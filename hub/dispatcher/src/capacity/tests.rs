@@ -208,3 +208,29 @@ fn tightest_cluster_scores_best() {
     order.sort();
     assert_eq!(order, [tight, roomy, gpus, borrowing]);
 }
+
+/// A burst uses up the nominal quota before the cluster reports it.
+#[test]
+fn cluster_borrows_once_sent_workloads_use_its_nominal_quota() {
+    let mut owned = row("f", "cpu", 4000, 4000);
+    // The cohort lends as much again.
+    (owned.available, owned.potential, owned.used) = (8000, 8000, 0);
+    let mut capacity = capacity(vec![owned]);
+    let one_cpu = [pods(1, &[("cpu", 1000)])];
+    let borrows = |capacity: &ClusterCapacity| match fit(capacity, &one_cpu) {
+        Fit::Now(score) => score.borrows,
+        other => panic!("{other:?}"),
+    };
+    let sent: Vec<bool> = (0..6)
+        .map(|number| {
+            let borrows = borrows(&capacity);
+            capacity.assume(&Uid::from(format!("{number}")), &"ns".into(), &"lq".into(), &one_cpu);
+            borrows
+        })
+        .collect();
+    assert_eq!(sent, [false, false, false, false, true, true]);
+    for number in 2..6 {
+        capacity.unassume(&Uid::from(format!("{number}")));
+    }
+    assert!(!borrows(&capacity), "two of four are left");
+}

@@ -14,7 +14,7 @@ use crate::{DispatchMode, Name, Reason, UnixMillis};
 pub(super) enum ClusterAnswer {
     /// Fits now.
     Fits(FitScore),
-    /// May fit later. The number of workloads that wait there already.
+    /// May fit later. The value is the number of workloads that already wait there.
     Waits(Vec<Reason>, u32),
     /// Cannot run it, or is not available.
     No(Vec<Reason>),
@@ -111,13 +111,13 @@ impl Dispatcher {
             )]);
         }
         if !cluster.has_synced || !cluster.has_reported {
-            // It just connected and reports soon.
+            // The cluster just connected and reports soon.
             let reasons =
                 vec![Reason::new("NotReported", "connected, has not reported its capacity yet")];
             let fresh = now < cluster.since.max(self.started) + self.settings.start_grace;
             return match (fresh, cluster.has_synced) {
                 (true, _) => ClusterAnswer::Unknown(reasons),
-                // It never reports capacity: ask it.
+                // The cluster never reports capacity: ask it.
                 (false, true) => ClusterAnswer::Waits(reasons, 0),
                 (false, false) => ClusterAnswer::No(reasons),
             };

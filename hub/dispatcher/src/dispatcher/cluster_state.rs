@@ -24,10 +24,10 @@ pub(crate) struct ClusterState {
     pub(super) uid: Option<Name>,
     /// The current or, after a deletion, the last configuration.
     pub(super) config: ClusterConfig,
-    /// Its policy changed in this process. The agent follows the old one for workloads that were
-    /// not assigned since.
+    /// Its policy changed in this process. The agent follows the earlier policy for workloads that
+    /// were not assigned since.
     pub(super) has_new_policy: bool,
-    /// It was connected, or a workload was committed to it, in this process.
+    /// In this process, it was connected or a workload was committed to it.
     pub(super) has_been_used: bool,
     /// It was connected in this process.
     pub(super) has_connected: bool,

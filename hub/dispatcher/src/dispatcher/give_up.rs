@@ -10,7 +10,7 @@ use crate::{LossPolicy, Name, UnixMillis};
 /// Contact with the cluster of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contact {
-    /// Its state is current.
+    /// Connected: the reported state is current.
     Live,
     /// Disconnected, or its agent is not ready.
     Silent {

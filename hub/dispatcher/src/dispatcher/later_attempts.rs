@@ -5,7 +5,7 @@
 //! - If the later attempt runs, it is committed, and any earlier one is removed.
 //! - If it does not run and the earlier one does, the earlier one goes on. The later copy is spared
 //!   ([`TrackedWorkload::spared_on`]) if it was suspended by its fence or has ended. It goes on
-//!   only   when nothing of the earlier one is left.
+//!   only when nothing of the earlier one is left.
 //! - A copy that waits for local quota could start by itself, so it is removed while an earlier
 //!   attempt runs.
 //!
@@ -19,11 +19,11 @@ use crate::{DispatchAction, Name, Phase, State, UnixMillis, is_terminal};
 /// State of the committed attempt, if a later one is on another cluster.
 #[derive(PartialEq, Eq)]
 enum CommittedAttempt {
-    /// Runs, or has an assignment in phase `Run`.
+    /// It runs, or has an assignment in phase `Run`.
     Runs,
-    /// Ran or may have run, and is not known to be gone.
+    /// It ran or may have run, and is not known to be gone.
     MayRun,
-    /// Is on no other cluster.
+    /// No other cluster has it.
     Gone,
 }
 
@@ -33,7 +33,7 @@ impl Remote {
         let has_job = self.origin.as_ref().map(|origin| origin.has_job);
         let made = |state: &State| match state {
             State::Running | State::Suspended => true,
-            // Its job is suspended, or is being removed.
+            // Its job is suspended or is being removed.
             State::Waiting | State::Reserved | State::Evicted => has_job == Some(true),
             // A Workload that ended without a job was an offer.
             state => is_terminal(*state) && has_job != Some(false),
@@ -90,7 +90,8 @@ impl Dispatcher {
             || entry.reservation.is_some()
             || entry.facts.state.cluster.is_some();
         if !charged || entry.facts.is_leaving() {
-            // It runs on and waits for quota. The eviction in the API is from before the attempt.
+            // The job runs on and waits for quota. The eviction in the API is from before the
+            // attempt.
             return false;
         }
         if state != State::Running {

@@ -185,7 +185,7 @@ impl Dispatcher {
     ) {
         let answers = self.answers(entry, now);
         let offers = self.offers(entry);
-        // One offer at a time, until it is answered or late.
+        // The next offer waits until the cluster answers this one or is late.
         let (mut open, mut in_turn) = (false, false);
         for cluster in &offers {
             let Some(remote) = entry.remotes.get(cluster).filter(|remote| remote.is_unanswered())
@@ -298,7 +298,7 @@ impl Dispatcher {
         entry.wake_at(now + self.settings.answer_within);
     }
 
-    /// Raises the attempt, also of open offers.
+    /// Raises the attempt of the search and of its open offers.
     fn renew(
         &mut self,
         entry: &mut TrackedWorkload,
@@ -354,7 +354,7 @@ impl Dispatcher {
         };
         let due = match &entry.last_recorded {
             None => since + self.settings.record_after,
-            // Reasons change with every report; not each change is worth a write.
+            // Reasons change with every report. Writing each change would cost too many writes.
             Some((_, at)) => at + 10 * self.settings.record_after.max(1_000),
         };
         if now < due {

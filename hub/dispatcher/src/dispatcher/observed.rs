@@ -70,7 +70,7 @@ impl Dispatcher {
             return;
         }
         if observation.attempt > remote.attempt {
-            // If a later attempt is gone, so is what the tombstone of the earlier one asked for.
+            // If a later attempt is gone, the tombstone of an earlier one is done, too.
             let phase = remote
                 .phase
                 .filter(|phase| *phase == Phase::Absent && observation.state == State::Gone);

@@ -202,7 +202,7 @@ impl Orphans {
         self.of_unknown_job.get(namespace).into_iter().flatten()
     }
 
-    /// Whether any cluster has an orphan of this uid.
+    /// Whether a cluster has an orphan of this uid.
     pub(super) fn has(&self, uid: &Uid) -> bool {
         self.by_uid.contains_key(uid)
     }
@@ -211,7 +211,7 @@ impl Orphans {
         self.all.get(&(cluster.clone(), uid.clone()))
     }
 
-    /// Changes one, if it exists.
+    /// Changes an orphan, if it exists.
     pub(super) fn change(&mut self, cluster: &Name, uid: &Uid, change: impl FnOnce(&mut Orphan)) {
         let key = (cluster.clone(), uid.clone());
         if let Some(mut orphan) = self.remove(&key) {
@@ -465,7 +465,7 @@ impl Dispatcher {
             let stays = orphan.is_kept(&self.settings)
                 || now < orphan.since.saturating_add(self.settings.orphan_grace);
             if !stays && many >= MANY_ORPHANS && many > self.index.count(&cluster) {
-                // The hub has probably forgotten them.
+                // The hub has probably forgotten these workloads.
                 orphan.since = now;
             } else if !stays {
                 orphan.removing = true;

@@ -17,10 +17,10 @@ use crate::{DispatchAction, Name, Phase, PreemptionGate, UnixMillis};
 /// The gate of a copy, as requested and as reported.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CopyGate {
-    /// The copy has a gate.
+    /// Whether the copy has a gate.
     pub(super) exists: bool,
     opened: Option<UnixMillis>,
-    /// The cluster reported it open. If it later reports it closed, an eviction closed it.
+    /// Whether the cluster reported it open. If it later reports it closed, an eviction closed it.
     confirmed: bool,
     blocked: Option<UnixMillis>,
     /// When the gate of an earlier attempt was opened. The earlier copy may exist until the cluster
@@ -56,7 +56,7 @@ impl CopyGate {
         self.opened.max(self.earlier)
     }
 
-    /// Since when it has been blocked and closed.
+    /// Since when the closed gate has blocked a preemption.
     fn waits_since(&self) -> Option<UnixMillis> {
         self.blocked.filter(|_| self.exists && self.opened.is_none())
     }

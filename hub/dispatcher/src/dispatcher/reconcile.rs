@@ -1,5 +1,5 @@
-//! Decides what follows for one workload: what each cluster shall do, what is written to the API,
-//! and when the quota may go.
+//! Decides what follows for one workload: the assignment of each cluster, the write to the API,
+//! and the release of its quota.
 //!
 //! Input: a dirty [`TrackedWorkload`]. Output: assignments, acknowledgements and at most one write.
 //!

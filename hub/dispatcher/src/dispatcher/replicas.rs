@@ -34,7 +34,7 @@ impl Dispatcher {
         let nomination = || Nomination { attempt, since: now, rounds: 0, next_round: now };
         let since = entry.nomination.get_or_insert_with(nomination).since;
         entry.request_absence(None, now, out);
-        // Both are often reserved within a moment.
+        // The engine often reserves quota for both within a moment.
         let due = since.saturating_add(self.settings.record_after);
         if !entry.facts.lacks_first_quota() {
             self.record_when_late(entry, now, out, |_, _| {
@@ -120,8 +120,8 @@ impl Dispatcher {
         known && replica.left(cluster)
     }
 
-    /// Whether the workload fits. For a first replica, clusters that fit all replicas come first,
-    /// then those that may later.
+    /// Whether the workload fits. For a first replica, clusters that fit all replicas now come
+    /// first, then clusters that may fit them later.
     pub(super) fn verdict(
         &self,
         facts: &WorkloadFacts,

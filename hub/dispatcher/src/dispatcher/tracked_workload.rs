@@ -107,7 +107,7 @@ pub(super) struct Nomination {
 #[derive(Debug, Clone)]
 pub(crate) struct TrackedWorkload {
     pub(crate) facts: WorkloadFacts,
-    /// The Workload was deleted.
+    /// Whether the Workload was deleted.
     pub(super) is_deleted: bool,
     /// Quota that the API does not show yet.
     pub(super) reservation: Option<MemoryReservation>,
@@ -242,7 +242,7 @@ impl TrackedWorkload {
             return;
         }
         if facts.queue != self.facts.queue || facts.pod_sets != self.facts.pod_sets {
-            // The refusals concerned other requests.
+            // The refusals concerned other pod requests.
             self.refusals.forget_all();
         }
         self.has_new_policy |= facts.on_disconnect != self.facts.on_disconnect;
@@ -307,7 +307,7 @@ impl TrackedWorkload {
             remote.gate.renew();
         }
         if remote.state == Some(State::Gone) {
-            // It was gone before the tombstone, and the agent reports that again.
+            // The copy was gone before the tombstone, and the agent reports that again.
             remote.state = None;
         }
         remote.attempt = attempt;
@@ -339,7 +339,7 @@ impl TrackedWorkload {
         }
     }
 
-    /// Requests removal everywhere except on `keep`.
+    /// Requests the removal of all copies except on `keep`.
     pub(super) fn request_absence(
         &mut self,
         keep: Option<&Name>,

@@ -1,8 +1,8 @@
 //! Uid aliases: the uid that clusters use for a workload, which is another one's after an adoption.
 //!
 //! Several workloads may have had one copy, one after the other, and the API may show them in any
-//! order. The copy belongs to the one that no other replaces. The result does not depend on the
-//! order in which they are registered.
+//! order. The copy belongs to the workload that no other replaces. The result does not depend on
+//! the order in which they are registered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,16 +22,16 @@ pub(crate) struct UidAliases {
 #[derive(Debug)]
 struct Chain {
     links: BTreeMap<Uid, Link>,
-    /// Has the copy now.
+    /// The workload that has the copy now.
     owner: Uid,
 }
 
 #[derive(Debug, Default)]
 struct Link {
-    /// The one that had the copy before.
+    /// The workload that had the copy before.
     replaces: Option<Uid>,
     finished: bool,
-    /// Deleted, and nothing is left to do for it.
+    /// The workload is deleted, and nothing is left to do for it.
     gone: bool,
 }
 
@@ -55,8 +55,8 @@ impl Chain {
         self.choose();
     }
 
-    /// The owner is the one that no other replaces. If links are missing, unfinished ones come
-    /// first.
+    /// The owner is the workload that no other replaces. If links are missing, unfinished
+    /// workloads come first.
     fn choose(&mut self) {
         let replaced: BTreeSet<&Uid> =
             self.links.values().filter_map(|link| link.replaces.as_ref()).collect();

@@ -22,7 +22,7 @@ impl TrackedWorkload {
         self.facts.state.cluster.clone().filter(|_| stays && settled)
     }
 
-    /// Whether nothing of it may run and it holds no quota.
+    /// Whether the slice holds no quota and nothing of it may run.
     fn is_over(&self) -> bool {
         let holds = self.facts.state.reserved
             || self.facts.state.cluster.is_some()
@@ -55,7 +55,7 @@ impl Dispatcher {
         let attempt = before.facts.state.attempt;
         let (before, cluster) =
             (before.facts.uid.clone(), before.handover_cluster().filter(|_| is_free));
-        // It may have been offered under its own uid while the other one had no cluster.
+        // The slice may have been offered under its own uid while the other one had no cluster.
         let is_nowhere = self.is_cleared(entry, now, out);
         let Some(cluster) = cluster.filter(|_| is_nowhere) else {
             self.record_when_late(entry, now, out, |_, _| {
