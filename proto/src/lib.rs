@@ -4,12 +4,15 @@
 //! message. This crate adds the computations on which both ends must agree: hashes, the digest, and
 //! the bounds of what they accept.
 //!
-//! Feature `transport` (default) adds the gRPC clients, servers and codec. Pure crates turn it off.
+//! Feature `transport` (default) adds the gRPC clients, servers and codec. Feature `keys` adds the
+//! keys that prove copies. Pure crates turn both off.
 
 #![warn(missing_docs)]
 
 #[cfg(feature = "transport")]
 pub mod codec;
+#[cfg(feature = "keys")]
+pub mod copy_key;
 pub mod digest;
 mod payload;
 pub mod trouble;
@@ -25,6 +28,46 @@ impl v1::Reason {
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: code.into(), message: message.into() }
     }
+}
+
+impl v1::Payload {
+    /// A payload with its hash.
+    #[must_use]
+    pub fn new(workload: Vec<u8>, job: Vec<u8>) -> Self {
+        Self { hash: payload_hash(&workload, &job), workload, job }
+    }
+
+    /// Bytes of both objects.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.workload.len() + self.job.len()
+    }
+}
+
+impl v1::PreemptionGate {
+    /// A gate with these times, in seconds since the Unix epoch.
+    #[must_use]
+    pub fn new(opened: Option<i64>, blocked: Option<i64>) -> Self {
+        Self { opened: opened.map(timestamp), blocked: blocked.map(timestamp) }
+    }
+
+    /// When the hub opened the gate, in seconds since the Unix epoch.
+    #[must_use]
+    pub fn opened_at(&self) -> Option<i64> {
+        self.opened.map(|at| at.seconds)
+    }
+
+    /// Since when the gate has blocked a preemption, in seconds since the Unix epoch.
+    #[must_use]
+    pub fn blocked_since(&self) -> Option<i64> {
+        self.blocked.map(|at| at.seconds)
+    }
+}
+
+/// A time in whole seconds since the Unix epoch, as Kubernetes stores times.
+#[must_use]
+pub fn timestamp(seconds: i64) -> prost_types::Timestamp {
+    prost_types::Timestamp { seconds, nanos: 0 }
 }
 
 pub use payload::{payload_hash, pod_sets_hash};

@@ -11,11 +11,12 @@ use k8s_openapi::ByteString;
 use kube::Client;
 use parking_lot::Mutex;
 use switchyard_ledger::Backoff;
+use switchyard_proto::copy_key::CopyKey;
 use switchyard_proto::v1::{CopyKeyAnswer, CopyKeyRequest};
 
 use crate::enrol::{self, EnrolError};
 use crate::identity::{Identity, IdentityError, Store};
-use crate::proof::{CopyKey, Keys};
+use crate::proof::Keys;
 use crate::route::Route;
 use crate::signing::{Copies, MarkedObjects as _, Operators, Pace, ScanResult, settle};
 

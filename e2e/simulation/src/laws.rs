@@ -145,7 +145,7 @@ impl World {
             .get(&(ObjectKind::Workload, index))?
             .object
         {
-            Object::Workload(ref it) => it.gate?.opened,
+            Object::Workload(ref it) => it.gate?.opened_at(),
             Object::Job(_) => None,
         };
         let others = (0..self.clusters.len()).filter(|other| *other != cluster);

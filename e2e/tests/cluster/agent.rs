@@ -223,9 +223,7 @@ impl Hub {
             .unwrap()
             .remote_copy(&job, RemoteMeta { workload: &name, origin: "multikueue" });
         let bytes = |value: &Value| serde_json::to_vec(value).unwrap();
-        let (workload, job) = (bytes(&workload), bytes(&job));
-        let hash = switchyard_proto::payload_hash(&workload, &job);
-        self.payloads.insert(uid.to_owned(), Payload { hash, workload, job });
+        self.payloads.insert(uid.to_owned(), Payload::new(bytes(&workload), bytes(&job)));
     }
 
     async fn want(&mut self, uid: &str, attempt: u64, phase: Phase) {

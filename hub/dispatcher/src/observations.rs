@@ -70,19 +70,14 @@ pub struct PreemptionGate {
 
 impl From<&proto::PreemptionGate> for PreemptionGate {
     fn from(gate: &proto::PreemptionGate) -> Self {
-        let millis = |at: &prost_types::Timestamp| at.seconds.saturating_mul(1_000);
-        Self {
-            opened: gate.opened.as_ref().map(millis),
-            blocked: gate.blocked.as_ref().map(millis),
-        }
+        let millis = |seconds: i64| seconds.saturating_mul(1_000);
+        Self { opened: gate.opened_at().map(millis), blocked: gate.blocked_since().map(millis) }
     }
 }
 
 impl From<PreemptionGate> for proto::PreemptionGate {
     fn from(gate: PreemptionGate) -> Self {
-        // Kubernetes' times are whole seconds.
-        let seconds =
-            |at: UnixMillis| prost_types::Timestamp { seconds: at.div_euclid(1_000), nanos: 0 };
-        Self { opened: gate.opened.map(seconds), blocked: gate.blocked.map(seconds) }
+        let seconds = |at: UnixMillis| at.div_euclid(1_000);
+        Self::new(gate.opened.map(seconds), gate.blocked.map(seconds))
     }
 }

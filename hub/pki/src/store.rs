@@ -8,8 +8,8 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{Api, ObjectMeta, PostParams};
-use switchyard_agent::proof::RootKey;
 use switchyard_api::names;
+use switchyard_proto::copy_key::RootKey;
 
 use super::authority::Authority;
 use super::ca::Ca;

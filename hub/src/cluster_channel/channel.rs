@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use switchyard_proto::v1::{Assignment, Desired, Digest, Observed};
+use switchyard_proto::v1::{Assignment, Desired, Digest, Observed, Payload};
 use tokio::sync::watch;
 
 use super::inbound::{Accepted, Inbound};
-use super::outbox::{MessageLimits, Outbox, Payload};
+use super::outbox::{MessageLimits, Outbox};
 
 /// The next message of the session's writer.
 #[derive(Debug, PartialEq)]

@@ -8,4 +8,4 @@ mod unpersisted_results;
 
 pub use channel::{ClusterChannel, ClusterChannels, Outgoing};
 pub use inbound::Inbound;
-pub use outbox::{Outbox, Payload};
+pub use outbox::Outbox;

@@ -7,28 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use switchyard_proto::v1::{self, Assignment, Desired, Phase};
+use switchyard_proto::v1::{Assignment, Desired, Payload, Phase};
 
-/// The objects that the agent creates for a workload.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Payload {
-    /// [`switchyard_proto::payload_hash`] of both parts.
-    pub hash: Vec<u8>,
-    /// JSON of the Workload.
-    pub workload: Vec<u8>,
-    /// JSON of the job.
-    pub job: Vec<u8>,
-}
-
-impl Payload {
-    pub fn new(workload: Vec<u8>, job: Vec<u8>) -> Self {
-        Self { hash: switchyard_proto::payload_hash(&workload, &job), workload, job }
-    }
-
-    fn size(&self) -> usize {
-        self.workload.len() + self.job.len() + 64
-    }
-}
+/// Bytes of a payload in a message, beside its objects.
+const PAYLOAD_FRAME: usize = 64;
 
 /// Bounds of a message.
 #[derive(Debug, Clone, Copy)]
@@ -245,7 +227,8 @@ impl Outbox {
             };
             let payload =
                 item.payload.as_ref().filter(|payload| !sending.payloads.contains(&payload.hash));
-            let size = size(&item.assignment) + payload.map_or(0, |payload| payload.size());
+            let size = size(&item.assignment)
+                + payload.map_or(0, |payload| payload.size() + PAYLOAD_FRAME);
             let full =
                 bytes + size > limits.bytes || message.assignments.len() >= limits.assignments;
             if full && !message.assignments.is_empty() {
@@ -254,11 +237,7 @@ impl Outbox {
             bytes += size;
             if let Some(payload) = payload {
                 sending.payloads.insert(payload.hash.clone());
-                message.payloads.push(v1::Payload {
-                    hash: payload.hash.clone(),
-                    workload: payload.workload.clone(),
-                    job: payload.job.clone(),
-                });
+                message.payloads.push(Payload::clone(payload));
             }
             message.assignments.push(item.assignment.clone());
             sequence.left.pop_front();

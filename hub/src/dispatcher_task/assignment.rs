@@ -7,14 +7,13 @@ use switchyard_api::v1beta2::{Admission, Workload};
 use switchyard_controller::Context;
 use switchyard_dispatcher::PreemptionGate;
 use switchyard_proto::MAX_PAYLOAD;
-use switchyard_proto::v1::{Assignment, OnDisconnect, Phase, on_disconnect};
+use switchyard_proto::v1::{Assignment, OnDisconnect, Payload, Phase, on_disconnect};
 
 use super::gather::sized;
 use super::job_status::sent_job;
 use super::payload::{PayloadError, encode_payload, require_managed_by_kueue, sent_owner};
 use super::replicas::is_later_replica;
 use super::workload_view::priority_class;
-use crate::cluster_channel::Payload;
 
 /// Builds the objects that the agent creates for a workload. `held` is quota reserved in memory
 /// only.

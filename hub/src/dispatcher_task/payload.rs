@@ -14,9 +14,8 @@ use switchyard_jobs::{
     JobKind, RemoteMeta, elastic, kind_of_owner, meta, pod::Pod, propagated_changes, sent_objects,
 };
 use switchyard_proto::pod_sets_hash;
+use switchyard_proto::v1::Payload;
 use thiserror::Error;
-
-use crate::cluster_channel::Payload;
 
 /// Why a workload cannot be sent.
 #[derive(Debug, Error)]

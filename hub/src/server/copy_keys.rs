@@ -12,13 +12,13 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt as _};
 use parking_lot::Mutex;
-use switchyard_agent::proof::{CopyKey, RootKey};
 use switchyard_agent::signing::{Operators, ScanResult};
 use switchyard_api::names;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_hub_pki::store;
 use switchyard_platform::clock::Clock;
 use switchyard_platform::store::Store;
+use switchyard_proto::copy_key::{CopyKey, RootKey};
 use tokio::sync::Notify;
 
 use super::registry::Registry;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use switchyard_hub::cluster_channel::Payload;
 use switchyard_hub::server::{ServerSettings, SessionEvent};
 use switchyard_proto::v1::{
-    Assignment, Hello, Observation, Observed, Phase, Ping, State, agent_message, hub_message,
+    Assignment, Hello, Observation, Observed, Payload, Phase, Ping, State, agent_message,
+    hub_message,
 };
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;

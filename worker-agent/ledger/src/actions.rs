@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use switchyard_proto::v1;
 
-use crate::objects::{Object, ObjectKind, Payload, Priority, Target, Time};
+use switchyard_proto::v1::Payload;
+
+use crate::objects::{Object, ObjectKind, Priority, Target, Time};
 
 /// A request to the cluster's API server. A workload has at most one at a time for each of its two
 /// objects.

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use switchyard_proto::v1::{self, Phase};
+use switchyard_proto::v1::{self, Payload, Phase, PreemptionGate};
 use switchyard_proto::{MAX_PAYLOAD, payload_hash};
 
-use crate::objects::{Gate, Payload, Priority};
+use crate::objects::Priority;
 use crate::session_error::SessionError;
 
 /// The longest fence: ten years.
@@ -37,7 +37,7 @@ pub(crate) struct DesiredWorkload {
     /// The Workload's priority, if a WorkloadPriorityClass sets it.
     pub(crate) priority: Option<Priority>,
     /// The preemption gate that the Workload is created with.
-    pub(crate) gate: Option<Gate>,
+    pub(crate) gate: Option<PreemptionGate>,
 }
 
 impl DesiredWorkload {
@@ -62,9 +62,7 @@ impl DesiredWorkload {
         let fence = assignment
             .on_disconnect
             .filter(|rule| rule.policy() == v1::on_disconnect::Policy::Fence);
-        let opened = |gate: v1::PreemptionGate| gate.opened.map(|at| at.seconds);
-        let gate =
-            assignment.preemption_gate.map(|gate| Gate { opened: opened(gate), blocked: None });
+        let gate = assignment.preemption_gate.map(|it| PreemptionGate::new(it.opened_at(), None));
         let class = Some(assignment.priority_class).filter(|class| !class.is_empty());
         Self {
             priority: class.map(|class| Priority { class, value: assignment.priority }),
@@ -99,12 +97,6 @@ impl DesiredWorkload {
 struct StoredPayload {
     payload: Arc<Payload>,
     references: usize,
-}
-
-impl StoredPayload {
-    fn size(&self) -> usize {
-        self.payload.workload.len() + self.payload.job.len()
-    }
 }
 
 /// The desired state as far as the ledger has applied it.
@@ -145,7 +137,8 @@ impl DesiredState {
             self.payloads.get_mut(&old.payload_hash).filter(|_| old.needs_payload())
         {
             stored.references -= 1;
-            self.unreferenced_bytes += if stored.references == 0 { stored.size() } else { 0 };
+            self.unreferenced_bytes +=
+                if stored.references == 0 { stored.payload.size() } else { 0 };
         }
     }
 
@@ -155,7 +148,8 @@ impl DesiredState {
         if let Some(stored) =
             self.payloads.get_mut(&desired.payload_hash).filter(|_| desired.needs_payload())
         {
-            self.unreferenced_bytes -= if stored.references == 0 { stored.size() } else { 0 };
+            self.unreferenced_bytes -=
+                if stored.references == 0 { stored.payload.size() } else { 0 };
             stored.references += 1;
         }
         self.workloads.insert(uid.to_owned(), desired);
@@ -228,18 +222,16 @@ impl DesiredState {
         Ok((touched, true))
     }
 
-    fn store_payload(&mut self, payload: v1::Payload) -> Result<(), SessionError> {
-        // A payload that is too large is stored empty. The ledger then rejects its assignment.
-        let (hash, payload) = if payload.workload.len() + payload.job.len() > MAX_PAYLOAD {
-            (payload.hash, Payload { workload: Vec::new(), job: Vec::new() })
-        } else if payload_hash(&payload.workload, &payload.job) == payload.hash {
-            (payload.hash, Payload { workload: payload.workload, job: payload.job })
-        } else {
+    fn store_payload(&mut self, mut payload: Payload) -> Result<(), SessionError> {
+        if payload.size() > MAX_PAYLOAD {
+            // It is stored empty. The ledger then rejects its assignment.
+            payload = Payload { hash: payload.hash, ..Payload::default() };
+        } else if payload_hash(&payload.workload, &payload.job) != payload.hash {
             return Err(SessionError::PayloadCorrupt);
-        };
-        self.payloads.entry(hash).or_insert_with(|| {
+        }
+        self.payloads.entry(payload.hash.clone()).or_insert_with(|| {
             let stored = StoredPayload { payload: Arc::new(payload), references: 0 };
-            self.unreferenced_bytes += stored.size();
+            self.unreferenced_bytes += stored.payload.size();
             stored
         });
         Ok(())

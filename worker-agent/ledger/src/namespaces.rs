@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// Which namespaces of this cluster the hub may use.
+/// The namespaces of this cluster that the hub may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AllowedNamespaces {
     #[default]

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use switchyard_proto::v1::{Origin, PreemptionGate};
+
 /// Time on a monotonic clock. It starts well above zero, so that a lease which expired in an
 /// earlier process still has a positive time.
 pub type Time = Duration;
 
-/// Which of a workload's two objects.
+/// One of a workload's two objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKind {
     Workload,
@@ -67,27 +69,6 @@ pub struct Priority {
     pub value: i32,
 }
 
-/// The hub's preemption gate on a Workload. Times are in seconds since the Unix epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gate {
-    /// When the hub opened the gate, by the hub's clock; none while it is closed.
-    pub opened: Option<i64>,
-    /// Since when the gate has blocked a preemption; none if it blocks none.
-    pub blocked: Option<i64>,
-}
-
-/// The job that a Workload was created from. A hub that lost its store recognizes the job by it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
-    /// The job's kind, such as `batch/v1, Kind=Job`; empty if the Workload does not name it.
-    pub kind: String,
-    pub job_name: String,
-    /// See [`switchyard_proto::pod_sets_hash`].
-    pub pod_sets: Vec<u8>,
-    /// In seconds since the Unix epoch, by the API server's clock.
-    pub created: i64,
-}
-
 /// The worker's Workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteWorkload {
@@ -103,7 +84,8 @@ pub struct RemoteWorkload {
     pub fence_after: Option<Duration>,
     /// Its priority, if a WorkloadPriorityClass sets it.
     pub priority: Option<Priority>,
-    pub gate: Option<Gate>,
+    /// The hub's preemption gate, with times in whole seconds.
+    pub gate: Option<PreemptionGate>,
     pub quota_reserved: Option<Condition>,
     pub admitted: Option<Condition>,
     pub evicted: Option<Condition>,
@@ -112,6 +94,8 @@ pub struct RemoteWorkload {
     pub unready_checks: Vec<UnreadyCheck>,
     /// The part of the status that the hub mirrors, as JSON.
     pub status: Vec<u8>,
+    /// The job that it was created from. A hub that lost its store recognizes the job by it.
+    /// Reports set `has_job`.
     pub origin: Origin,
     /// Set if the Workload belongs to an elastic job.
     pub slice: Option<Slice>,
@@ -177,12 +161,4 @@ impl Object {
             Self::Job(_) => ObjectKind::Job,
         }
     }
-}
-
-/// The objects to create, as JSON.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Payload {
-    pub workload: Vec<u8>,
-    /// Empty if another workload's job brings the pods.
-    pub job: Vec<u8>,
 }

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use switchyard_api::names;
 use switchyard_api::v1beta2::PriorityClassRef;
 use switchyard_jobs::{JobKind, PodSetInfo};
-use switchyard_ledger::{Action, ObjectKind, Outcome, Payload, Rejection, Target, Verb};
+use switchyard_ledger::{Action, ObjectKind, Outcome, Rejection, Target, Verb};
+use switchyard_proto::v1::Payload;
 
 use super::access::{Access, value};
 use super::group::is_member;

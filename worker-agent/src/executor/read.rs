@@ -13,10 +13,11 @@ use switchyard_api::{conditions, names};
 use switchyard_config::GoDuration;
 use switchyard_jobs::{JobKind, elastic, serving::part_name};
 use switchyard_ledger::{
-    Condition, Gate, JobEnd, Meta, Origin, Priority, RemoteJob, RemoteWorkload, Slice, Target,
-    UnreadyCheck, whole_fence,
+    Condition, JobEnd, Meta, Priority, RemoteJob, RemoteWorkload, Slice, Target, UnreadyCheck,
+    whole_fence,
 };
-use switchyard_proto::MAX_NAME;
+use switchyard_proto::v1::{Origin, PreemptionGate};
+use switchyard_proto::{MAX_NAME, timestamp};
 
 use super::SUSPENDED;
 use crate::proof::{Claim, Seal};
@@ -52,7 +53,7 @@ fn read_slice(object: &Value) -> Option<Slice> {
 }
 
 /// The state of the hub's preemption gate, if the Workload has it.
-fn read_gate(object: &Value) -> Option<Gate> {
+fn read_gate(object: &Value) -> Option<PreemptionGate> {
     let list = |path: &str| {
         object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
     };
@@ -76,7 +77,7 @@ fn read_gate(object: &Value) -> Option<Gate> {
     let blocked = list("/status/conditions").iter().find(blocks);
     // An open or blocking gate counts even without a time.
     let seconds = |of: &Value| since(of).map_or(0, Timestamp::as_second);
-    Some(Gate { opened: opened.map(seconds), blocked: blocked.map(seconds) })
+    Some(PreemptionGate::new(opened.map(seconds), blocked.map(seconds)))
 }
 
 /// A priority from Kubernetes' own PriorityClass is fixed with the pods.
@@ -111,9 +112,11 @@ fn read_origin(object: &Value) -> Origin {
             job_name
         },
         pod_sets: pod_sets_hash(object),
-        created: created
-            .and_then(|at| at.parse::<Timestamp>().ok())
-            .map_or(0, Timestamp::as_second),
+        // The ledger sets it in its reports.
+        has_job: false,
+        created: Some(timestamp(
+            created.and_then(|at| at.parse::<Timestamp>().ok()).map_or(0, Timestamp::as_second),
+        )),
     }
 }
 
@@ -334,7 +337,7 @@ mod tests {
             (read.origin.kind.as_str(), read.origin.job_name.as_str()),
             ("batch/v1, Kind=Job", "a")
         );
-        assert_eq!(read.origin.created, 1_767_225_600);
+        assert_eq!(read.origin.created, Some(timestamp(1_767_225_600)));
         assert_eq!(
             read.origin.pod_sets,
             switchyard_proto::pod_sets_hash(&json!([{"name": "main"}]))
@@ -404,7 +407,7 @@ mod tests {
         let gate = |name: &str, position: &str| json!({"name": name, "position": position, "lastTransitionTime": "1970-01-01T00:01:00Z"});
         let blocked = json!({"type": "BlockedOnPreemptionGates", "status": "True", "lastTransitionTime": "1970-01-01T00:00:30Z"});
         let ours = "kueue.x-k8s.io/multikueue";
-        let stands = |opened, blocked| Some(Gate { opened, blocked });
+        let stands = |opened, blocked| Some(PreemptionGate::new(opened, blocked));
         for (case, spec, states, conditions, expected) in [
             ("none", json!([]), json!([gate(ours, "Open")]), json!([]), None),
             ("another one", json!([{"name": "a"}]), json!([]), json!([blocked]), None),

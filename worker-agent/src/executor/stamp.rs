@@ -8,7 +8,7 @@ use switchyard_api::names;
 use switchyard_jobs::{JobKind, kind_of_owner, owner_gvk, sent_objects, serving::PodMetadata};
 use thiserror::Error;
 
-use switchyard_ledger::Payload;
+use switchyard_proto::v1::Payload;
 
 /// The marks of an object.
 #[derive(Clone, Copy, Debug)]
@@ -305,10 +305,7 @@ mod tests {
             "metadata": {"name": "job-a", "namespace": "ns", "annotations": {"switchyard.dev/follows": "true"}},
             "spec": {"podSets": [{"name": "main", "template": {"metadata": forged}}]},
         });
-        let payload = Payload {
-            workload: workload.to_string().into_bytes(),
-            job: job.to_string().into_bytes(),
-        };
+        let payload = Payload::new(workload.to_string().into_bytes(), job.to_string().into_bytes());
         let made = workload_to_create(&payload, STAMP).unwrap();
         assert_eq!(made.pointer("/spec/podSets/0/template/metadata"), Some(&kept));
         assert_eq!(made.pointer("/metadata/annotations/switchyard.dev~1follows"), None);
@@ -325,10 +322,7 @@ mod tests {
             "spec": {"queueName": "q", "active": true}, "status": {"conditions": []},
         });
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", "namespace": "ns"}});
-        let payload = Payload {
-            workload: payload.to_string().into_bytes(),
-            job: job.to_string().into_bytes(),
-        };
+        let payload = Payload::new(payload.to_string().into_bytes(), job.to_string().into_bytes());
         let made = workload_to_create(&payload, STAMP).unwrap();
         let expected = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
@@ -361,8 +355,7 @@ mod tests {
             "metadata": {"name": "job-a", "namespace": "ns", "annotations": marks},
         });
         let made = |job: &[u8]| {
-            let payload =
-                Payload { workload: workload.to_string().into_bytes(), job: job.to_vec() };
+            let payload = Payload::new(workload.to_string().into_bytes(), job.to_vec());
             let annotations =
                 workload_to_create(&payload, STAMP).unwrap()["metadata"]["annotations"].clone();
             let of = |key: &str| annotations[key].clone();
@@ -426,11 +419,9 @@ mod tests {
         let workload = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "job-a", "namespace": "ns"},
         });
-        let workload = workload_to_create(
-            &Payload { workload: workload.to_string().into_bytes(), job },
-            STAMP,
-        )
-        .unwrap();
+        let workload =
+            workload_to_create(&Payload::new(workload.to_string().into_bytes(), job), STAMP)
+                .unwrap();
         let annotation = |key: &str| {
             workload["metadata"]["annotations"][format!("kueue.x-k8s.io/{key}")].clone()
         };
@@ -452,7 +443,7 @@ mod tests {
                 .to_string()
         };
         let error = |workload: String| {
-            let payload = Payload { workload: workload.into_bytes(), job: Vec::new() };
+            let payload = Payload::new(workload.into_bytes(), Vec::new());
             workload_to_create(&payload, STAMP).unwrap_err().to_string()
         };
         let cases = [

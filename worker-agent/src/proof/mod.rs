@@ -3,8 +3,6 @@
 //! A proof is an HMAC-SHA-256 over hub id, workload uid, attempt, kind, namespace and name, with
 //! the cluster's key, which the hub issues. `docs/adr/0001-proof-of-copies.md` has the reasons.
 
-mod key;
-
 use std::sync::Arc;
 
 use aws_lc_rs::hmac;
@@ -13,9 +11,8 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 use switchyard_api::names;
 use switchyard_jobs::meta::annotation;
+use switchyard_proto::copy_key::CopyKey;
 use switchyard_proto::{is_attempt, is_uid};
-
-pub use self::key::{CopyKey, RootKey};
 
 /// The context of the digest. Another encoding needs another context.
 const CONTEXT: &[u8] = b"switchyard.dev/proof/1";

@@ -8,6 +8,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, version};
 use switchyard_proto::SERVER_NAME;
+use switchyard_proto::copy_key::CopyKey;
 use switchyard_proto::v1::agent_server::{Agent, AgentServer};
 use switchyard_proto::v1::enrolment_server::{Enrolment, EnrolmentServer};
 use switchyard_proto::v1::{
@@ -27,7 +28,6 @@ use tonic::{Request, Response, Status, Streaming};
 use super::soon;
 use crate::hub_address::HubAddress;
 use crate::identity::tests::Pki;
-use crate::proof::CopyKey;
 use crate::route::Route;
 
 /// The hub's end of one session.

@@ -387,6 +387,5 @@ impl World {
 
 /// The hub's payload for a workload.
 fn payload(uid: &str) -> v1::Payload {
-    let (workload, job) = (uid.as_bytes().to_vec(), b"job".to_vec());
-    v1::Payload { hash: switchyard_proto::payload_hash(&workload, &job), workload, job }
+    v1::Payload::new(uid.as_bytes().to_vec(), b"job".to_vec())
 }

@@ -1,7 +1,9 @@
 //! The worker's own controllers: quota, start and stop of jobs, pods, garbage collection.
 
 use switchyard_flags::simulate::Mutation;
-use switchyard_ledger::{Gate, JobEnd, Object, ObjectKind};
+use switchyard_ledger::{JobEnd, Object, ObjectKind};
+use switchyard_proto::timestamp;
+use switchyard_proto::v1::PreemptionGate;
 
 use super::{no, yes};
 use crate::state::{Event, Pods, World};
@@ -126,7 +128,7 @@ impl World {
         let Some(gate) = &mut workload.gate else { return };
         if gate.opened.is_none() {
             if gate.blocked.is_none() {
-                gate.blocked = Some(now);
+                gate.blocked = Some(timestamp(now));
                 self.touch(cluster, ObjectKind::Workload, index);
             }
             return;
@@ -135,7 +137,7 @@ impl World {
             self.clusters[cluster].evicted.insert(victim);
             if let Some(workload) = self.clusters[cluster].workload(victim) {
                 (workload.admitted, workload.evicted) = (None, yes("Preempted"));
-                workload.gate = workload.gate.map(|_| Gate::default());
+                workload.gate = workload.gate.map(|_| PreemptionGate::default());
             }
             self.touch(cluster, ObjectKind::Workload, victim);
         }

@@ -7,9 +7,10 @@ mod hostile;
 mod requests;
 
 use switchyard_ledger::{
-    Condition, Meta, Object, ObjectKind, Origin, Priority, RemoteJob, RemoteWorkload, Target,
-    WatchEvent,
+    Condition, Meta, Object, ObjectKind, Priority, RemoteJob, RemoteWorkload, Target, WatchEvent,
 };
+use switchyard_proto::timestamp;
+use switchyard_proto::v1::Origin;
 
 use crate::names::{NAMESPACE, PRIORITY_CLASS, uid};
 use crate::state::{Event, Status, Stored, World, short};
@@ -29,7 +30,13 @@ pub(crate) fn meta_mut(object: &mut Object) -> &mut Meta {
 fn origin(index: usize, created: i64) -> Origin {
     let subject = crate::names::subject(index);
     let (kind, job_name) = (subject.kind.to_string(), subject.job.to_string());
-    Origin { kind, job_name, pod_sets: subject.pod_sets.to_vec(), created }
+    Origin {
+        kind,
+        job_name,
+        pod_sets: subject.pod_sets.to_vec(),
+        has_job: false,
+        created: Some(timestamp(created)),
+    }
 }
 
 pub(crate) fn yes(reason: &str) -> Option<Condition> {

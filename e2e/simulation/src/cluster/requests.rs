@@ -2,8 +2,10 @@
 
 use switchyard_flags::simulate::Mutation;
 use switchyard_ledger::{
-    Action, Gate, Object, ObjectKind, Outcome, Rejection, RemoteWorkload, Target, Verb,
+    Action, Object, ObjectKind, Outcome, Rejection, RemoteWorkload, Target, Verb,
 };
+use switchyard_proto::timestamp;
+use switchyard_proto::v1::PreemptionGate;
 
 use super::meta_mut;
 use crate::names::number;
@@ -86,7 +88,7 @@ impl World {
                 let made = self.create(cluster, kind, number(name), &action.workload_uid, *attempt);
                 match self.clusters[cluster].workload(number(name)).filter(|_| fresh && *gated) {
                     Some(workload) if kind == ObjectKind::Workload => {
-                        workload.gate = Some(Gate::default());
+                        workload.gate = Some(PreemptionGate::default());
                         self.current_version(cluster, kind, number(name))
                     }
                     _ => made,
@@ -139,7 +141,7 @@ impl World {
                 }
                 self.edit(cluster, kind, target, |object| {
                     if let Object::Workload(RemoteWorkload { gate: Some(gate), .. }) = object {
-                        gate.opened = Some(*at);
+                        gate.opened = Some(timestamp(*at));
                     }
                 })
             }

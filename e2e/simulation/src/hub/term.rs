@@ -9,8 +9,9 @@ use switchyard_dispatcher::{
     WorkloadWrite, WriteOutcome, WriteResult, is_terminal,
 };
 use switchyard_flags::simulate::Mutation;
-use switchyard_hub::cluster_channel::{ClusterChannel, Payload};
+use switchyard_hub::cluster_channel::ClusterChannel;
 use switchyard_hub::dispatcher_task::{assignment, with_preemption_gate};
+use switchyard_proto::v1::Payload;
 
 use crate::names::{CHECK, name, number};
 use crate::state::{Change, Event, Link, Packet, Show, Status, Term, World};

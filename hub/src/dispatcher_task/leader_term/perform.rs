@@ -10,12 +10,11 @@ use switchyard_dispatcher::{
     WriteOutcome, WriteResult,
 };
 use switchyard_platform::store::Key;
-use switchyard_proto::v1::{Phase, State};
+use switchyard_proto::v1::{Payload, Phase, State};
 use switchyard_scheduler::{RefusedReason, WorkloadKey};
 use tokio::time::Instant;
 
 use super::LeaderTerm;
-use crate::cluster_channel::Payload;
 use crate::dispatcher_task::job_status::{self, JobStatus};
 use crate::dispatcher_task::status_mirror_queue::MirrorWork;
 use crate::dispatcher_task::workload_writes::{EndNote, PendingWrite, finish_reason};

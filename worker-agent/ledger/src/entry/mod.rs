@@ -8,7 +8,9 @@ mod report;
 
 use std::sync::Arc;
 
-use switchyard_proto::v1::{JobTrouble, Observation, Phase, State};
+use switchyard_proto::v1::{
+    JobTrouble, Observation, Origin, Payload, Phase, PreemptionGate, State,
+};
 
 use self::failing::Failing;
 pub(crate) use self::plan::PlanContext;
@@ -18,10 +20,7 @@ use crate::action_slot::ActionSlot;
 use crate::actions::Rejection;
 use crate::admission::REPLACED;
 use crate::desired::DesiredWorkload;
-use crate::objects::{
-    Gate, Meta, Object, ObjectKind, Origin, Payload, Priority, RemoteJob, RemoteWorkload, Target,
-    Time,
-};
+use crate::objects::{Meta, Object, ObjectKind, Priority, RemoteJob, RemoteWorkload, Target, Time};
 
 /// A final observation of an attempt, and whether the hub has persisted it.
 #[derive(Clone, Debug)]
@@ -191,7 +190,7 @@ impl Entry {
                         self.workload_slot.reset();
                     }
                     self.origin = None;
-                    if let Some(at) = new.gate.and_then(|gate| gate.opened) {
+                    if let Some(at) = new.gate.and_then(|gate| gate.opened_at()) {
                         self.gate_opened = Some((new.meta.target.uid.clone(), at));
                     }
                     self.workload = Some(new);
@@ -245,7 +244,7 @@ impl Entry {
     /// open it on the Workload.
     pub(crate) fn gate_to_open(&self, desired: &DesiredWorkload) -> Option<i64> {
         let workload = self.workload.as_ref()?;
-        let at = desired.gate?.opened.filter(|_| desired.phase == Phase::Reserve)?;
+        let at = desired.gate?.opened_at().filter(|_| desired.phase == Phase::Reserve)?;
         let has_quota = workload.quota_reserved.as_ref().is_some_and(|reserved| reserved.is_true);
         let closed = workload.gate.is_some_and(|gate| gate.opened.is_none()) && !has_quota;
         let done = self
@@ -260,12 +259,14 @@ impl Entry {
     }
 
     /// The state of its Workload's preemption gate. A gate that may be open by now counts as open.
-    pub(crate) fn gate(&self) -> Option<Gate> {
+    pub(crate) fn gate(&self) -> Option<PreemptionGate> {
         let workload = self.workload.as_ref()?;
         let asked =
             self.gate_requested.as_ref().filter(|_| self.gate_requested != self.gate_opened);
         let asked = asked.filter(|(uid, _)| *uid == workload.meta.target.uid).map(|(_, at)| *at);
-        workload.gate.map(|gate| Gate { opened: gate.opened.or(asked), ..gate })
+        workload
+            .gate
+            .map(|gate| PreemptionGate::new(gate.opened_at().or(asked), gate.blocked_since()))
     }
 
     /// The origin of its Workload, even after that was deleted.

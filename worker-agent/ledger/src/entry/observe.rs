@@ -6,7 +6,7 @@ use switchyard_proto::v1::{self, Observation, Phase, Reason, State};
 use super::{EndedAttempt, Entry};
 use crate::admission::{REPLACED, admission_state};
 use crate::desired::DesiredWorkload;
-use crate::objects::{JobEnd, Origin, RemoteJob, RemoteWorkload};
+use crate::objects::{JobEnd, RemoteJob, RemoteWorkload};
 
 /// A state, its reasons, and whether the attempt can never leave it.
 struct ObservedState {
@@ -274,21 +274,16 @@ impl Entry {
 
     /// The state of the preemption gate of that attempt's Workload.
     fn gate_of(&self, attempt: u64) -> Option<v1::PreemptionGate> {
-        let at = |seconds| prost_types::Timestamp { seconds, nanos: 0 };
-        let gate = self
-            .gate()
-            .filter(|_| self.workload.as_ref().is_some_and(|it| it.meta.attempt == attempt))?;
-        Some(v1::PreemptionGate { opened: gate.opened.map(at), blocked: gate.blocked.map(at) })
+        self.gate().filter(|_| self.workload.as_ref().is_some_and(|it| it.meta.attempt == attempt))
     }
 
     /// The origin of its Workload, for the wire.
     fn origin(&self) -> Option<v1::Origin> {
-        let Origin { kind, job_name, pod_sets, created } = self.known_origin()?.clone();
-        let created = Some(prost_types::Timestamp { seconds: created, nanos: 0 });
+        let origin = self.known_origin()?.clone();
         // A job whose creation is unanswered may exist. A later report says whether it does.
         let follows = self.workload.as_ref().is_some_and(|workload| workload.is_follower);
         let has_job = self.job.is_some() || self.job_slot.uncertain_attempt().is_some() || follows;
-        Some(v1::Origin { kind, job_name, pod_sets, has_job, created })
+        Some(v1::Origin { has_job, ..origin })
     }
 }
 

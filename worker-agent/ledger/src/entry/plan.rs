@@ -17,14 +17,14 @@
 
 use std::sync::Arc;
 
-use switchyard_proto::v1::{Phase, State};
+use switchyard_proto::v1::{Payload, Phase, State};
 
 use super::Entry;
 use super::observe::has_no_pods;
 use crate::actions::{Action, Rejection, Verb};
 use crate::admission::admission_state;
 use crate::desired::DesiredWorkload;
-use crate::objects::{ObjectKind, Payload, Priority, RemoteJob, RemoteWorkload, Time};
+use crate::objects::{ObjectKind, Priority, RemoteJob, RemoteWorkload, Time};
 
 /// How long the garbage collector may take to delete a Workload after its owner. Then the agent
 /// does.
@@ -52,7 +52,7 @@ impl PlanContext<'_> {
         self.payload.as_ref().is_some_and(|payload| payload.job.is_empty())
     }
 
-    /// Whether nothing of it may start.
+    /// Whether no object of the workload may start.
     fn may_not_start(&self) -> bool {
         self.awaits_desired || self.is_fence_due()
     }
@@ -136,7 +136,7 @@ impl Entry {
             && self.job_slot.may_be_created_again(now)
     }
 
-    /// Reads again what a list did not contain.
+    /// Reads an object again that a list did not contain.
     fn plan_reread(&mut self, now: Time, actions: &mut Vec<Action>) {
         for kind in [ObjectKind::Workload, ObjectKind::Job] {
             let Some(target) = self.target(kind).cloned() else { continue };
@@ -280,7 +280,7 @@ impl Entry {
             active.map(|active| Verb::SetActive { target: target(), active })
         };
         let runs = desired.phase == Phase::Run && workload.active && !context.may_not_start();
-        // Last, and nothing waits for it: a priority must not delay the job.
+        // The priority comes last, so that it does not delay the job.
         let priority = priority_change(workload, desired)
             .filter(|it| self.refused_priority.as_ref() != Some(it));
         let priority = priority.map(|priority| Verb::SetPriority { target: target(), priority });

@@ -1,4 +1,4 @@
-//! Which observations of a workload wait to be sent, and when they may be.
+//! The observations of a workload that wait to be sent, and when they may be sent.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -127,7 +127,7 @@ pub(crate) fn content(observation: &Observation) -> u64 {
         (&trouble.reason, &trouble.message, trouble.count).hash(&mut hasher);
     }
     if let Some(gate) = &observation.preemption_gate {
-        (gate.opened.map(|at| at.seconds), gate.blocked.map(|at| at.seconds)).hash(&mut hasher);
+        (gate.opened_at(), gate.blocked_since()).hash(&mut hasher);
     }
     hasher.finish()
 }

@@ -350,7 +350,7 @@ impl Ledger {
         if self.awaits_desired { Vec::new() } else { self.resume(now) }
     }
 
-    /// Starts again what a fence has stopped.
+    /// Starts the jobs again that a fence has stopped.
     fn resume(&mut self, now: Time) -> Vec<Action> {
         let fenced = std::mem::take(&mut self.fenced);
         fenced.iter().flat_map(|uid| self.replan(uid, now)).collect()

@@ -1,6 +1,6 @@
 //! A test bench: a ledger between a hub and a cluster that the test plays.
 
-use switchyard_proto::payload_hash;
+use switchyard_proto::timestamp;
 use switchyard_proto::v1::{self, HubMessage, Phase, State, agent_message, hub_message};
 
 use crate::*;
@@ -11,8 +11,7 @@ pub(super) const UID: &str = "u1";
 
 /// The payload of every test's assignment.
 pub(super) fn payload() -> v1::Payload {
-    let (workload, job) = (b"{}".to_vec(), b"{}".to_vec());
-    v1::Payload { hash: payload_hash(&workload, &job), workload, job }
+    v1::Payload::new(b"{}".to_vec(), b"{}".to_vec())
 }
 
 pub(super) fn assignment(uid: &str, attempt: u64, phase: Phase) -> v1::Assignment {
@@ -83,11 +82,12 @@ pub(super) fn workload(attempt: u64) -> RemoteWorkload {
         finished: None,
         unready_checks: Vec::new(),
         status: b"w".to_vec(),
-        origin: Origin {
+        origin: v1::Origin {
             kind: "batch/v1, Kind=Job".into(),
             job_name: "a".into(),
             pod_sets: vec![1],
-            created: 5,
+            has_job: false,
+            created: Some(timestamp(5)),
         },
         slice: None,
     }
@@ -261,8 +261,7 @@ impl Bench {
 
     fn assign_payload(&mut self, assignment: v1::Assignment, job: &[u8]) -> &mut Self {
         let workload = payload().workload;
-        let payload =
-            v1::Payload { hash: payload_hash(&workload, job), workload, job: job.to_vec() };
+        let payload = v1::Payload::new(workload, job.to_vec());
         let wanted = v1::Assignment { payload_hash: payload.hash.clone(), ..assignment };
         let base_revision = self.revision;
         self.revision += 1;

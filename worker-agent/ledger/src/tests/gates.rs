@@ -1,21 +1,20 @@
 //! The hub's preemption gate on a waiting Workload.
 
-use switchyard_proto::v1::{self, Phase, State};
+use switchyard_proto::v1::{self, Phase, PreemptionGate, State};
 
 use super::build::*;
 use crate::*;
 
 /// Assigns a reservation whose gate the hub opened at this time.
 fn gated(bench: &mut Bench, opened: Option<i64>) -> Vec<String> {
-    let opened = opened.map(|seconds| prost_types::Timestamp { seconds, nanos: 0 });
-    let preemption_gate = Some(v1::PreemptionGate { opened, blocked: None });
+    let preemption_gate = Some(PreemptionGate::new(opened, None));
     let wanted = v1::Assignment { preemption_gate, ..assignment(UID, 1, Phase::Reserve) };
     bench.desire(vec![wanted], false).unwrap();
     bench.new_actions()
 }
 
 fn waits(opened: Option<i64>, blocked: Option<i64>) -> RemoteWorkload {
-    let gate = Some(Gate { opened, blocked });
+    let gate = Some(PreemptionGate::new(opened, blocked));
     RemoteWorkload {
         gate,
         ..workload(1).pending("AdmissionGated", "Workload requires preemption, but it's gated")
@@ -34,9 +33,8 @@ fn blocked() -> Bench {
 
 fn said(bench: &mut Bench) -> Vec<(State, Option<i64>, Option<i64>)> {
     bench.pass(Time::from_secs(1));
-    let seconds = |at: Option<prost_types::Timestamp>| at.map(|at| at.seconds);
     let gate = |it: &v1::Observation| {
-        it.preemption_gate.map(|gate| (seconds(gate.opened), seconds(gate.blocked)))
+        it.preemption_gate.map(|gate| (gate.opened_at(), gate.blocked_since()))
     };
     let reports = bench.reported();
     reports
@@ -91,7 +89,8 @@ fn refused_gate_opening_is_not_retried() {
 fn gate_stays_closed_once_quota_is_reserved() {
     let mut bench = blocked();
     bench.observe(
-        RemoteWorkload { gate: Some(Gate::default()), ..workload(1).admitted() }.applied(),
+        RemoteWorkload { gate: Some(PreemptionGate::default()), ..workload(1).admitted() }
+            .applied(),
     );
     assert!(gated(&mut bench, Some(9)).is_empty());
 }

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use switchyard_proto::v1::PreemptionGate;
+
 use super::super::build::{JOB_GVK, WORKLOAD_GVK, yes};
 use super::{CLASS, uid};
 use crate::*;
@@ -179,7 +181,7 @@ impl Cluster {
                     self.objects.get_mut(&(kind, name.clone())).filter(|_| fresh)
                 {
                     workload.fence_after = *fence_after;
-                    workload.gate = gated.then(Gate::default);
+                    workload.gate = gated.then(PreemptionGate::default);
                 }
                 if matches!(made, Outcome::Object(_)) { self.object(kind, name) } else { made }
             }
@@ -241,7 +243,7 @@ impl Cluster {
                 if let Some(Stored { object: Object::Workload(workload), .. }) =
                     self.objects.get_mut(&(kind, name.clone()))
                 {
-                    workload.gate = Some(Gate { opened: Some(*at), blocked: None });
+                    workload.gate = Some(PreemptionGate::new(Some(*at), None));
                 }
                 self.touch(kind, &name);
                 self.object(kind, &name)

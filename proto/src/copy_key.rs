@@ -1,4 +1,5 @@
-//! The keys of proofs: a hub's root key, and one key per cluster derived from it.
+//! The keys that prove copies: a hub's root key, and one key per cluster derived from it.
+//! `docs/adr/0001-proof-of-copies.md` has the reasons.
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -15,21 +16,25 @@ pub struct RootKey([u8; BYTES]);
 
 impl RootKey {
     /// Generates a key.
+    #[must_use]
     pub fn generate() -> Self {
         Self(rand::random())
     }
 
     /// Parses the output of [`Self::text`].
+    #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         decode(text).map(Self)
     }
 
     /// The key in base64.
+    #[must_use]
     pub fn text(&self) -> String {
         BASE64_STANDARD.encode(self.0)
     }
 
     /// The key of the cluster with this uid, whatever the cluster's name or address.
+    #[must_use]
     pub fn of_cluster(&self, uid: &str) -> CopyKey {
         let root = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
         let mut bytes = [0; BYTES];
@@ -44,25 +49,32 @@ pub struct CopyKey([u8; BYTES]);
 
 impl CopyKey {
     /// Parses the hub's message.
+    #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
 
+    /// The bytes for [`Self::from_bytes`].
+    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         self.0.to_vec()
     }
 
     /// Parses the output of [`Self::text`].
+    #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         decode(text).map(Self)
     }
 
     /// The key in base64.
+    #[must_use]
     pub fn text(&self) -> String {
         BASE64_STANDARD.encode(self.0)
     }
 
-    pub(super) fn hmac(&self) -> hmac::Key {
+    /// The key for HMAC-SHA-256.
+    #[must_use]
+    pub fn hmac(&self) -> hmac::Key {
         hmac::Key::new(hmac::HMAC_SHA256, &self.0)
     }
 }
