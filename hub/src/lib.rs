@@ -22,6 +22,7 @@ mod quota;
 mod reachability;
 mod run;
 pub mod server;
+mod stuck_policy;
 
 pub use args::{Args, Mode};
 pub use options::{HubOptions, Options, dispatch_settings};

@@ -4,7 +4,9 @@
 use serde_json::Value;
 
 use super::{Held, JobKind, elastic, meta, number};
-use switchyard_api::validate::{admission_gated_by, admission_gated_by_update, on_disconnect};
+use switchyard_api::validate::{
+    admission_gated_by, admission_gated_by_update, on_disconnect, on_stuck,
+};
 use switchyard_syntax::{
     affinity,
     field::{FieldError, Path},
@@ -81,6 +83,7 @@ fn validate_common(kind: &dyn JobKind, job: &Value) -> Vec<FieldError> {
     let annotations = meta::string_map(job, "/metadata/annotations");
     errors.extend(admission_gated_by(&annotations));
     errors.extend(on_disconnect(&annotations));
+    errors.extend(on_stuck(&annotations));
     errors.extend(affinity::check(&annotations));
     errors
 }
