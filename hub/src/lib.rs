@@ -20,6 +20,8 @@ pub mod multikueue_cluster;
 mod options;
 mod quota;
 mod reachability;
+#[cfg(test)]
+mod reference;
 mod run;
 pub mod server;
 mod stuck_policy;
