@@ -57,6 +57,9 @@ pub struct Recover {
     /// hub created on a cluster. The hub gets a new CA.
     #[arg(long, value_name = "ID")]
     pub hub_id: Option<String>,
+    /// Print what would happen, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// The hub after `recover`.
@@ -68,6 +71,9 @@ pub struct Recovered {
     pub memory_since: Timestamp,
     /// Whether the CA is new, so that each agent must enrol again.
     pub new_authority: bool,
+    /// Nothing was changed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
 }
 
 #[derive(clap::Args, Debug)]
@@ -134,18 +140,31 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
 /// # Errors
 /// When the Secret cannot be read or written.
 pub async fn recover(client: kube::Client, recover: &Recover) -> anyhow::Result<String> {
-    let Recover { args, hub_id } = recover;
+    let Recover { args, hub_id, dry_run } = recover;
     let secrets: Api<Secret> = Api::namespaced(client, &args.hub_namespace);
     let now = Timestamp::now();
     let memory_since = now.round(jiff::Unit::Second).unwrap_or(now);
-    let (hub_id, new_authority) = store::recover(&secrets, hub_id.as_deref(), memory_since).await?;
-    args.output.render(&Recovered { hub_id, memory_since, new_authority }, recovered)
+    let (hub_id, new_authority) = match dry_run {
+        true => store::recoverable(&secrets, hub_id.as_deref()).await?,
+        false => store::recover(&secrets, hub_id.as_deref(), memory_since).await?,
+    };
+    let done = Recovered { hub_id, memory_since, new_authority, dry_run: *dry_run };
+    args.output.render(&done, recovered)
 }
 
 fn recovered(it: &Recovered) -> String {
+    let Recovered { hub_id, memory_since, .. } = it;
+    if it.dry_run {
+        let authority = match it.new_authority {
+            true => " It would get a new authority, and each agent would have to enrol again.",
+            false => "",
+        };
+        return format!(
+            "Hub {hub_id} would remember nothing from before {memory_since}.{authority} Nothing is changed.\n"
+        );
+    }
     let authority =
         if it.new_authority { "Its authority is new: enrol each agent again.\n" } else { "" };
-    let Recovered { hub_id, memory_since, .. } = it;
     format!("Hub {hub_id} remembers nothing from before {memory_since}. Start it now.\n{authority}")
 }
 
@@ -190,10 +209,14 @@ mod tests {
     #[test]
     fn recover_prints_id_and_new_authority() {
         let memory_since = "2026-11-23T01:00:00Z".parse().unwrap();
-        let it = Recovered { hub_id: "h".into(), memory_since, new_authority: true };
+        let it =
+            Recovered { hub_id: "h".into(), memory_since, new_authority: true, dry_run: false };
         insta::assert_snapshot!(recovered(&it), @"
         Hub h remembers nothing from before 2026-11-23T01:00:00Z. Start it now.
         Its authority is new: enrol each agent again.
+        ");
+        insta::assert_snapshot!(recovered(&Recovered { dry_run: true, ..it }), @"
+        Hub h would remember nothing from before 2026-11-23T01:00:00Z. It would get a new authority, and each agent would have to enrol again. Nothing is changed.
         ");
     }
 

@@ -23,7 +23,10 @@ use facts::ClusterFacts;
 use mode::Mode;
 use report::Section;
 
+pub(crate) use cluster::{MIN_MINOR, kubernetes_minor, shorten};
+pub(crate) use facts::{server, within};
 pub use report::{Line, Outcome, Report};
+pub(crate) use rights::missing_on_worker;
 
 /// Arguments of `switchyard check`.
 #[derive(clap::Args, Debug)]

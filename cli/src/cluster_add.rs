@@ -70,6 +70,9 @@ pub struct Args {
     /// Chart in the printed command.
     #[arg(long, default_value = concat!("switchyard-", env!("CARGO_PKG_VERSION"), ".tgz"))]
     pub chart: String,
+    /// Print the steps, and change nothing. A kubeconfig that is given is still tried.
+    #[arg(long)]
+    pub dry_run: bool,
     /// How long to wait for the hub, and for the worker to connect.
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub timeout: u64,
@@ -98,6 +101,32 @@ pub struct Added {
     /// When the token expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<jiff::Timestamp>,
+    /// With --dry-run: what would be done, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<String>,
+}
+
+impl Added {
+    /// The result of a dry run, with the present state of the cluster.
+    fn planned(
+        args: &Args,
+        link: &'static str,
+        found: Option<&MultiKueueCluster>,
+        steps: Vec<String>,
+    ) -> Self {
+        let status = found.and_then(|cluster| cluster.status.as_ref());
+        let active =
+            status.and_then(|status| conditions::find(&status.conditions, conditions::ACTIVE));
+        Self {
+            cluster: args.name.clone(),
+            link,
+            connected: active.is_some_and(|active| active.status == conditions::TRUE),
+            message: active.map(|active| active.message.clone()).unwrap_or_default(),
+            commands: String::new(),
+            expires_at: None,
+            steps,
+        }
+    }
 }
 
 /// Adds the cluster.
@@ -115,6 +144,13 @@ pub async fn run(client: Client, file: Option<&Path>, args: &Args) -> anyhow::Re
 
 fn render_text(added: &Added) -> String {
     let Added { cluster, message, commands, .. } = added;
+    if !added.steps.is_empty() {
+        let mut out = format!("{cluster} would be added. Nothing is changed. The steps:\n");
+        for (at, step) in added.steps.iter().enumerate() {
+            out.push_str(&format!("  {}. {step}\n", at + 1));
+        }
+        return out;
+    }
     let mut out = match added.connected {
         true => format!("{cluster} is connected.\n"),
         false if commands.is_empty() => {
@@ -142,14 +178,18 @@ where
     applied.map_err(|error| crate::with_required_right(&error, &format!("writing {name}"), right))
 }
 
-/// Creates or updates the MultiKueueCluster. One with another kind of source is an error.
-async fn apply_cluster(client: &Client, name: &str, source: &Value) -> anyhow::Result<()> {
+/// The MultiKueueCluster, if it exists. One with another kind of source is an error.
+async fn find_cluster(
+    client: &Client,
+    name: &str,
+    source: &Value,
+) -> anyhow::Result<Option<MultiKueueCluster>> {
     let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
     let found = clusters
         .get_opt(name)
         .await
         .map_err(|error| crate::with_hint(&error, "reading the cluster"))?;
-    if let Some(found) = found {
+    if let Some(found) = &found {
         let there =
             serde_json::to_value(&found.spec.cluster_source).context("its clusterSource")?;
         let (wanted, has) = (source.as_object(), there.as_object());
@@ -163,6 +203,21 @@ async fn apply_cluster(client: &Client, name: &str, source: &Value) -> anyhow::R
             );
         }
     }
+    Ok(found)
+}
+
+/// The first step of a dry run.
+fn cluster_step(name: &str, found: Option<&MultiKueueCluster>) -> String {
+    match found {
+        Some(_) => format!("keep MultiKueueCluster \"{name}\""),
+        None => format!("create MultiKueueCluster \"{name}\""),
+    }
+}
+
+/// Creates or updates the MultiKueueCluster. One with another kind of source is an error.
+async fn apply_cluster(client: &Client, name: &str, source: &Value) -> anyhow::Result<()> {
+    find_cluster(client, name, source).await?;
+    let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
     let object = json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": name},
         "spec": {"clusterSource": source},
@@ -221,7 +276,17 @@ mod tests {
             message: "no agent has enrolled".into(),
             commands: commands.into(),
             expires_at: Some("2026-11-21T12:00:00.4Z".parse().unwrap()),
+            steps: Vec::new(),
         }
+    }
+
+    #[test]
+    fn dry_run_lists_the_steps() {
+        let steps = vec![cluster_step("east", None), "create a token".to_owned()];
+        assert_eq!(
+            render_text(&Added { steps, ..added(false, "") }),
+            "east would be added. Nothing is changed. The steps:\n  1. create MultiKueueCluster \"east\"\n  2. create a token\n"
+        );
     }
 
     #[test]

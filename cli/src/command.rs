@@ -8,7 +8,7 @@ use crate::color::ColorChoice;
 use crate::{
     adopt, audit, authority, breaker, bundle, check, cluster_add, cluster_remove, clusters,
     completion, copies, describe, events, explain, get, hand_back, join_token, move_job, operate,
-    orphans, replay, status, version, wait,
+    orphans, preflight, replay, status, version, wait,
 };
 
 /// `switchyard`, also `kubectl switchyard`.
@@ -144,7 +144,7 @@ pub enum Command {
 pub enum ClusterCommand {
     /// Add a worker cluster: its MultiKueueCluster, and what its agent or its kubeconfig needs. Can be repeated
     #[command(
-        after_help = "Examples:\n  switchyard cluster add east\n  switchyard cluster add east --worker-context east-admin\n  \
+        after_help = "Examples:\n  switchyard cluster add east --dry-run\n  switchyard cluster add east\n  switchyard cluster add east --worker-context east-admin\n  \
                       switchyard cluster add west --from-context west-admin"
     )]
     Add(Box<cluster_add::Args>),
@@ -171,7 +171,7 @@ pub enum ClusterCommand {
 pub enum RecoverCommand {
     /// Before the hub starts: say that its store was lost, or restored from a backup
     #[command(
-        after_help = "Examples:\n  switchyard recover start\n  switchyard recover start --hub-id 6b1f9f0e"
+        after_help = "Examples:\n  switchyard recover start --dry-run\n  switchyard recover start\n  switchyard recover start --hub-id 6b1f9f0e"
     )]
     Start(authority::Recover),
     /// List what runs on clusters with this hub's mark, and is unknown to the hub
@@ -190,8 +190,17 @@ pub enum RecoverCommand {
 /// Between Kueue and Switchyard.
 #[derive(Subcommand, Debug)]
 pub enum MigrateCommand {
+    /// Read a cluster that stock Kueue manages, and tell what a takeover changes. Changes nothing
+    ///
+    /// Exits with 2 if jobs would suffer; see docs/migrate.md.
+    #[command(
+        after_help = "Examples:\n  switchyard migrate preflight\n  switchyard migrate preflight --skip-workers -o json"
+    )]
+    Preflight(preflight::Args),
     /// After Switchyard was stopped: make a cluster's Workloads ready for stock Kueue
-    #[command(after_help = "Examples:\n  switchyard migrate hand-back")]
+    #[command(
+        after_help = "Examples:\n  switchyard migrate hand-back --dry-run\n  switchyard migrate hand-back\n  switchyard migrate hand-back --copies --context east"
+    )]
     HandBack(hand_back::Args),
 }
 

@@ -18,6 +18,10 @@ pub(crate) enum Change<K> {
     Applied(K),
     /// The object as it was last.
     Deleted(K),
+    /// The objects are listed, at first and after an interruption: all that exist follow.
+    Began,
+    /// All objects that exist were passed on.
+    Complete,
 }
 
 /// Calls `on_change` for each object with these labels and for each change, until it breaks.
@@ -46,7 +50,8 @@ where
                 Change::Applied(object)
             }
             Ok(Some(watcher::Event::Delete(object))) => Change::Deleted(object),
-            Ok(Some(_)) => continue,
+            Ok(Some(watcher::Event::Init)) => Change::Began,
+            Ok(Some(watcher::Event::InitDone)) => Change::Complete,
             Ok(None) => anyhow::bail!("the watch ended"),
             Err(
                 watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error),

@@ -6,6 +6,8 @@
 //! `status.admission` would stay, and Kueue could not admit it to another flavor. This command
 //! makes Kueue the owner of such fields. Only `metadata.managedFields` changes.
 
+mod copies;
+
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, bail};
@@ -38,6 +40,13 @@ const MAX_ATTEMPTS: usize = 4;
 
 #[derive(clap::Args, Debug, Default)]
 pub struct Args {
+    /// On a worker: also release the jobs that a Switchyard hub created there, so that a MultiKueue
+    /// manager can delete them. No Switchyard hub may follow them any more.
+    #[arg(long)]
+    pub copies: bool,
+    /// Count the Workloads that would change, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
@@ -50,6 +59,12 @@ pub struct HandedBack {
     pub workloads: usize,
     /// Workloads with fields that changed their owner.
     pub changed: usize,
+    /// Jobs of a hub that were released, with `--copies`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copies: Option<usize>,
+    /// Nothing was changed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
 }
 
 /// Runs the command.
@@ -57,18 +72,34 @@ pub struct HandedBack {
 /// # Errors
 /// As [`hand_back`].
 pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
-    args.output.render(&hand_back(client).await?, |done| {
-        format!("{} of {} Workloads handed back to stock Kueue.\n", done.changed, done.workloads)
-    })
+    let mut done = hand_back(client.clone(), args.dry_run).await?;
+    if args.copies {
+        done.copies = Some(copies::release(&client, args.dry_run).await?);
+    }
+    args.output.render(&done, render_text)
 }
 
-/// Hands all Workloads back. A second run changes nothing.
+fn render_text(done: &HandedBack) -> String {
+    let HandedBack { workloads, changed, copies, dry_run } = done;
+    let would = if *dry_run { "would be " } else { "" };
+    let mut out =
+        format!("{changed} of {workloads} Workloads {would}handed back to stock Kueue.\n");
+    if let Some(copies) = copies {
+        out.push_str(&format!("{copies} jobs of a hub {would}released.\n"));
+    }
+    if *dry_run {
+        out.push_str("Nothing is changed.\n");
+    }
+    out
+}
+
+/// Hands all Workloads back, or only counts them. A second run changes nothing.
 ///
 /// # Errors
 /// If the caller may not patch Workloads, or if Switchyard still runs and keeps changing one.
-pub async fn hand_back(client: kube::Client) -> anyhow::Result<HandedBack> {
+pub async fn hand_back(client: kube::Client, dry_run: bool) -> anyhow::Result<HandedBack> {
     let all: Api<Workload> = Api::all(client.clone());
-    let mut done = HandedBack { workloads: 0, changed: 0 };
+    let mut done = HandedBack { workloads: 0, changed: 0, copies: None, dry_run };
     let mut page = ListParams::default().limit(PAGE);
     loop {
         let list = all
@@ -77,6 +108,10 @@ pub async fn hand_back(client: kube::Client) -> anyhow::Result<HandedBack> {
             .map_err(|error| crate::with_hint(&error, "reading Workloads"))?;
         for workload in list.items {
             done.workloads += 1;
+            if dry_run {
+                done.changed += usize::from(handed_back(workload.managed_fields()).is_some());
+                continue;
+            }
             let api: Api<Workload> =
                 Api::namespaced(client.clone(), &workload.namespace().unwrap_or_default());
             done.changed += usize::from(hand_back_one(&api, workload).await?);
@@ -215,6 +250,20 @@ mod tests {
     )]
     fn own_entry(operation: &str, fields: Value) -> ManagedFieldsEntry {
         entry("kueue-admission", operation, Some("status"), json!({"f:status": fields}))
+    }
+
+    #[test]
+    fn dry_run_says_that_nothing_is_changed() {
+        let done = HandedBack { workloads: 3, changed: 2, copies: Some(1), dry_run: true };
+        insta::assert_snapshot!(render_text(&done), @r"
+        2 of 3 Workloads would be handed back to stock Kueue.
+        1 jobs of a hub would be released.
+        Nothing is changed.
+        ");
+        assert_eq!(
+            render_text(&HandedBack { copies: None, dry_run: false, ..done }),
+            "2 of 3 Workloads handed back to stock Kueue.\n"
+        );
     }
 
     #[rstest]

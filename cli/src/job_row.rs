@@ -154,7 +154,11 @@ fn ready(workload: &Workload, state: JobState, status: &WorkloadStatus) -> Optio
 fn is_stale(status: &WorkloadStatus) -> bool {
     let trouble = find(&status.conditions, conditions::WORKER_TROUBLE)
         .filter(|found| found.status == conditions::TRUE);
-    let silent = [worker_trouble::CLUSTER_UNREACHABLE, worker_trouble::CLUSTER_REMOVED];
+    let silent = [
+        worker_trouble::CLUSTER_UNREACHABLE,
+        worker_trouble::AGENT_UNABLE,
+        worker_trouble::CLUSTER_REMOVED,
+    ];
     trouble.is_some_and(|found| silent.contains(&&*found.reason))
 }
 

@@ -28,8 +28,8 @@ pub mod move_job;
 pub mod operate;
 pub mod orphans;
 pub mod output;
-#[cfg(test)]
-mod reference;
+pub mod preflight;
+pub mod reference;
 pub mod replay;
 pub mod status;
 pub mod table;
@@ -128,6 +128,11 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<ExitStatus>
         }
         Command::Recover(RecoverCommand::Adopt(args)) | Command::Adopt(args) => {
             adopt::run(client, &namespace, &args).await?
+        }
+        Command::Migrate(MigrateCommand::Preflight(args)) => {
+            let report = Box::pin(preflight::run(client, &args)).await?;
+            print(&args.output.render(&report, preflight::Report::text)?, out)?;
+            return Ok(ExitStatus::faulty_if(report.is_refused));
         }
         Command::Migrate(MigrateCommand::HandBack(args)) | Command::HandBack(args) => {
             hand_back::run(client, &args).await?

@@ -53,6 +53,9 @@ pub struct Move {
     /// Nothing was changed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
+    /// `--wait` has ended: the other cluster has the job.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub has_arrived: bool,
 }
 
 /// Requests the move. The job is stopped and starts again on the other cluster.
@@ -73,12 +76,14 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
         operate::annotate_workload(&workloads, &plan.workload, names::MOVE, &value).await?;
     }
     if args.wait {
-        return arrived(&workloads, &plan, args.timeout).await;
+        let job = arrived(&workloads, &plan, args.timeout).await?;
+        plan.has_arrived = true;
+        return args.output.render(&plan, |plan| format!("{job} is on {}.\n", plan.to));
     }
     args.output.render(&plan, render_text)
 }
 
-/// Waits until the other cluster has it.
+/// Waits until the other cluster has it, with progress on stderr. Returns the job's name.
 async fn arrived(
     workloads: &Api<Workload>,
     plan: &Move,
@@ -94,7 +99,7 @@ async fn arrived(
         let is_new = row.attempt > plan.attempt;
         match &row.cluster {
             Some(at) if is_new && *at == plan.to => {
-                return Ok(format!("{} is on {at}.\n", row.job));
+                return Ok(row.job);
             }
             Some(at) if is_new => {
                 bail!("{} could not take {}; it is on {at}", plan.to, row.job);
@@ -145,7 +150,14 @@ fn plan(workload: &Workload, target: &MultiKueueCluster) -> anyhow::Result<Move>
         bail!("cluster \"{to}\" is not connected; `switchyard get clusters` says why");
     }
     let attempt = status.dispatch.map_or(0, |dispatch| dispatch.attempt);
-    Ok(Move { workload: name, from: status.cluster_name, to, attempt, dry_run: false })
+    Ok(Move {
+        workload: name,
+        from: status.cluster_name,
+        to,
+        attempt,
+        dry_run: false,
+        has_arrived: false,
+    })
 }
 
 fn render_text(plan: &Move) -> String {

@@ -1,6 +1,8 @@
 //! `switchyard cluster cordon | uncordon | drain | mark-lost | trust-copies`: annotates
 //! MultiKueueClusters, which the hub acts on.
 
+use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -14,9 +16,7 @@ use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_api::{conditions, names};
 
 use crate::Output;
-
-/// How often a cluster is read while it is drained.
-const LOOK: Duration = Duration::from_secs(5);
+use crate::follow::{Change, follow};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -102,6 +102,9 @@ pub struct ClusterChange {
     /// Nothing was changed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
+    /// `drain --wait` has ended: nothing of the hub is left on the cluster.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_drained: bool,
 }
 
 /// Sets an annotation on a Workload, which the hub acts on.
@@ -155,15 +158,23 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
             named.name
         );
     }
-    let done =
-        ClusterChange { cluster: named.name.clone(), action, workloads, dry_run: named.dry_run };
+    let mut done = ClusterChange {
+        cluster: named.name.clone(),
+        action,
+        workloads,
+        dry_run: named.dry_run,
+        is_drained: false,
+    };
     if !named.dry_run {
         annotate_cluster(&clusters, &named.name, &annotations).await?;
     }
-    match command {
-        Command::Drain(drain) if drain.wait => emptied(&client, &done, drain.timeout).await,
-        _ => named.output.render(&done, render_text),
+    if let Command::Drain(drain) = command
+        && drain.wait
+    {
+        await_empty(&client, &named.name, drain.timeout).await?;
+        done.is_drained = true;
     }
+    named.output.render(&done, render_text)
 }
 
 pub(crate) async fn get_cluster(
@@ -191,30 +202,72 @@ pub(crate) async fn annotate_cluster(
     })
 }
 
-/// Waits until nothing is on the cluster.
-async fn emptied(
+/// The hub's workloads on a cluster, as a watch shows them.
+#[derive(Default)]
+struct Remaining {
+    /// By namespace and name.
+    workloads: HashSet<(String, String)>,
+    /// Whether all that exist were seen.
+    is_complete: bool,
+}
+
+impl Remaining {
+    fn record(&mut self, change: &Change<Workload>, cluster: &str) {
+        let key = |it: &Workload| (it.namespace().unwrap_or_default(), it.name_any());
+        match change {
+            Change::Applied(workload) if is_on(workload, cluster) => {
+                self.workloads.insert(key(workload));
+            }
+            Change::Applied(workload) | Change::Deleted(workload) => {
+                self.workloads.remove(&key(workload));
+            }
+            Change::Began => *self = Self::default(),
+            Change::Complete => self.is_complete = true,
+        }
+    }
+}
+
+/// Waits until nothing is on the cluster, with progress on stderr. Watches Workloads, so that a
+/// large hub lists them once.
+async fn await_empty(
     client: &kube::Client,
-    done: &ClusterChange,
+    cluster: &str,
     timeout: Duration,
-) -> anyhow::Result<String> {
-    let end = tokio::time::Instant::now() + timeout;
+) -> anyhow::Result<()> {
+    let mut remaining = Remaining::default();
+    match tokio::time::timeout(timeout, until_empty(client, cluster, &mut remaining)).await {
+        Ok(result) => result,
+        Err(_) if remaining.is_complete => bail!(
+            "after {timeout:?}, {} workloads are still on {cluster}; `switchyard get jobs -A --cluster {cluster}` lists them",
+            remaining.workloads.len()
+        ),
+        Err(_) => bail!("the Workloads were not read within {timeout:?}"),
+    }
+}
+
+async fn until_empty(
+    client: &kube::Client,
+    cluster: &str,
+    remaining: &mut Remaining,
+) -> anyhow::Result<()> {
+    let workloads: Api<Workload> = Api::all(client.clone());
+    let interrupted = |error: &_| eprintln!("the watch was interrupted: {error}");
     let mut before = None;
-    loop {
-        let left = count_workloads(client.clone(), &done.cluster).await?;
+    follow(&workloads, None, interrupted, async |change: Change<Workload>| {
+        remaining.record(&change, cluster);
+        let left = remaining.workloads.len();
+        if !remaining.is_complete {
+            return Ok(ControlFlow::Continue(()));
+        }
         if left == 0 {
-            return Ok(format!("{} is drained. No workload is on it.\n", done.cluster));
+            return Ok(ControlFlow::Break(()));
         }
         if before.replace(left) != Some(left) {
-            eprintln!("{left} workloads are left on {}", done.cluster);
+            eprintln!("{left} workloads are left on {cluster}");
         }
-        if tokio::time::Instant::now() >= end {
-            bail!(
-                "after {timeout:?}, {left} workloads are still on {0}; `switchyard get jobs -A --cluster {0}` lists them",
-                done.cluster
-            );
-        }
-        tokio::time::sleep(LOOK).await;
-    }
+        Ok(ControlFlow::Continue(()))
+    })
+    .await
 }
 
 /// How many unfinished workloads the hub has on a cluster.
@@ -293,6 +346,9 @@ fn render_text(done: &ClusterChange) -> String {
             done.action
         );
     }
+    if done.is_drained {
+        return format!("{cluster} is drained. No workload is on it.\n");
+    }
     match done.action {
         "cordon" => {
             format!("Nothing new is sent to {cluster}. {workloads} workloads stay there.\n")
@@ -327,6 +383,36 @@ mod tests {
     fn active(status: &str) -> Value {
         json!([{"type": "Active", "status": status, "reason": "X", "message": "",
             "lastTransitionTime": "2026-11-21T10:00:00Z"}])
+    }
+
+    #[test]
+    fn drain_ends_once_all_workloads_were_seen_elsewhere() {
+        let workload = |name: &str, at: Option<&str>| -> Workload {
+            serde_json::from_value(json!({
+                "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+                "metadata": {"name": name, "namespace": "ns"},
+                "spec": {"podSets": []}, "status": {"clusterName": at},
+            }))
+            .unwrap()
+        };
+        let mut remaining = Remaining::default();
+        let mut see = |changes: Vec<Change<Workload>>| {
+            for change in changes {
+                remaining.record(&change, "east");
+            }
+            (remaining.workloads.len(), remaining.is_complete)
+        };
+        let there = || Change::Applied(workload("a", Some("east")));
+        assert_eq!(see(vec![Change::Began]), (0, false));
+        assert_eq!(see(vec![there(), Change::Applied(workload("b", Some("west")))]), (1, false));
+        assert_eq!(see(vec![Change::Complete]), (1, true));
+        assert_eq!(see(vec![Change::Applied(workload("a", None))]), (0, true));
+        assert_eq!(see(vec![there(), Change::Deleted(workload("a", Some("east")))]), (0, true));
+        assert_eq!(
+            see(vec![there(), Change::Began]),
+            (0, false),
+            "a deletion may have been missed"
+        );
     }
 
     #[test]

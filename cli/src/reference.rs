@@ -1,9 +1,11 @@
-//! The reference page of the command line, `docs/commands.md`, made from the commands themselves.
+//! Reference pages of command lines, made from the commands themselves: `docs/commands.md`, and
+//! tables of options for the pages of other programs.
 
 use crate::help;
 
 /// The page as Markdown.
-pub(crate) fn page() -> String {
+#[must_use]
+pub fn page() -> String {
     let mut out = "# Commands\n\n\
         <!-- Made from the program: UPDATE_DOCS=1 cargo test -p switchyard reference -->\n\n\
         `switchyard` is the command line. `kubectl switchyard` is the same, where the program lies in the path as \
@@ -12,7 +14,7 @@ pub(crate) fn page() -> String {
         - `--dry-run` says what a command is about, and changes nothing.\n\
         - `--yes` confirms what may stop jobs or run them twice. Without it, the command says what would happen and changes nothing.\n\
         - `--wait` waits until a change has taken effect, with progress on stderr, for at most `--timeout`.\n\
-        - The exit code is 0, 1 after an error, or 2 where `check`, `audit` or `wait` found a fault.\n"
+        - The exit code is 0, 1 after an error, or 2 where `check`, `audit`, `wait` or `migrate preflight` found a fault.\n"
         .to_owned();
     let mut root = help::command();
     root.build();
@@ -62,8 +64,9 @@ fn sentences(about: &str) -> String {
     about.split("\n\n").map(whole).collect::<Vec<_>>().join("\n\n")
 }
 
-/// A row for each option and argument.
-fn options(command: &clap::Command, is_listed: impl Fn(&clap::Arg) -> bool) -> String {
+/// A table with a row for each option and argument that is listed and not hidden.
+#[must_use]
+pub fn options(command: &clap::Command, is_listed: impl Fn(&clap::Arg) -> bool) -> String {
     let mut rows = String::new();
     for option in command.get_arguments().filter(|it| is_listed(it) && !it.is_hide_set()) {
         if matches!(option.get_id().as_str(), "help" | "version") {
@@ -92,6 +95,9 @@ fn options(command: &clap::Command, is_listed: impl Fn(&clap::Arg) -> bool) -> S
         if !values.is_empty() {
             help.push_str(&format!(" One of {}.", values.join(", ")));
         }
+        if let Some(variable) = option.get_env().and_then(|it| it.to_str()) {
+            help.push_str(&format!(" Environment: `{variable}`."));
+        }
         let defaults: Vec<_> =
             option.get_default_values().iter().filter_map(|it| it.to_str()).collect();
         if takes_value && !defaults.is_empty() {
@@ -107,7 +113,63 @@ fn options(command: &clap::Command, is_listed: impl Fn(&clap::Arg) -> bool) -> S
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+
+    use clap::CommandFactory as _;
+
     use super::*;
+
+    /// All pages and scripts of the repository that users read.
+    fn pages() -> Vec<PathBuf> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let own = ["README.md", "examples/README.md", "examples/kind/fleet.sh"];
+        let mut pages: Vec<PathBuf> = own.map(|name| root.join(name)).into();
+        let mut dirs = vec![root.join("docs")];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    dirs.push(path);
+                } else if path.extension().is_some_and(|it| it == "md") {
+                    pages.push(path);
+                }
+            }
+        }
+        pages
+    }
+
+    /// The words of a command line as a shell splits them, without quotes, comments and pipes.
+    fn words(line: &str) -> Vec<String> {
+        let line = line.split(" #").next().unwrap_or(line);
+        let line = [" | ", " && ", " > "]
+            .iter()
+            .fold(line, |line, end| line.split(end).next().unwrap_or(line));
+        line.replace(['[', ']', '\'', '"', '$'], "").split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn commands_of_the_pages_are_accepted() {
+        let mut read = 0;
+        for page in pages() {
+            let text = std::fs::read_to_string(&page).unwrap();
+            let lines = text.replace("\\\n", " ");
+            for line in lines.lines().map(str::trim) {
+                let line = line.trim_start_matches("$ ");
+                let is_usage = line.contains('<') || line.contains("[OPTIONS]");
+                if !line.starts_with("switchyard ") || is_usage || line.contains('`') {
+                    continue;
+                }
+                read += 1;
+                let parsed = crate::Args::command().try_get_matches_from(words(line));
+                if let Err(error) = parsed {
+                    use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+                    let is_shown = matches!(error.kind(), DisplayHelp | DisplayVersion);
+                    assert!(is_shown, "{}: {line}: {error}", page.display());
+                }
+            }
+        }
+        assert!(read > 50, "only {read} commands were found");
+    }
 
     #[test]
     fn reference_page_is_fresh() {

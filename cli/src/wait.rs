@@ -128,6 +128,7 @@ async fn until(
         let (workload, is_deleted) = match event {
             Change::Applied(workload) => (workload, false),
             Change::Deleted(workload) => (workload, true),
+            Change::Began | Change::Complete => return Ok(ControlFlow::Continue(())),
         };
         if !is_meant(&workload, &args.job) {
             return Ok(ControlFlow::Continue(()));

@@ -1,5 +1,5 @@
 //! The audit stream: one structured log line for each operation that an administrator or agent asks
-//! for.
+//! for, or that a policy lets the hub do by itself.
 //!
 //! All lines have the target [`TARGET`] and the same fields; docs/security.md lists them.
 
@@ -17,6 +17,8 @@ const MAX_TEXT: usize = 512;
 pub enum AuditOperation {
     /// Move a workload to another cluster.
     Move,
+    /// Move a workload without a ready pod to another cluster, by its policy `onStuck`.
+    MoveStuck,
     /// Adopt a copy from before the hub lost its store.
     Adopt,
     /// Dispatch nothing new to a cluster.
@@ -42,6 +44,7 @@ impl AuditOperation {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Move => "move",
+            Self::MoveStuck => "move-stuck",
             Self::Adopt => "adopt",
             Self::Cordon => "cordon",
             Self::Drain => "drain",
@@ -64,6 +67,8 @@ pub enum Actor {
     Claimed(String, Option<SocketAddr>),
     /// The field manager that wrote the field. Each client chooses its own name.
     FieldManager(String),
+    /// No caller: this policy let the hub act.
+    Policy(&'static str),
     Unknown,
 }
 
@@ -76,6 +81,7 @@ impl Actor {
             Self::Enrolled(cluster, address) => (cluster, text(address), "token"),
             Self::Claimed(cluster, address) => (cluster, text(address), "claim"),
             Self::FieldManager(manager) => (manager, String::new(), "field-manager"),
+            Self::Policy(policy) => (policy, String::new(), "policy"),
             Self::Unknown => ("", String::new(), "nothing"),
         }
     }

@@ -20,8 +20,11 @@ pub mod multikueue_cluster;
 mod options;
 mod quota;
 mod reachability;
+#[cfg(test)]
+mod reference;
 mod run;
 pub mod server;
+mod stuck_policy;
 
 pub use args::{Args, Mode};
 pub use options::{HubOptions, Options, dispatch_settings};

@@ -7,6 +7,7 @@ mod lint;
 mod mutants;
 mod nightly;
 mod programs;
+mod reference;
 mod release;
 mod report;
 mod rights;
@@ -67,7 +68,7 @@ enum Command {
     /// Count the instructions of the engine's cycles on fixed inputs, and compare them with those recorded. Needs
     /// valgrind.
     Instructions(instructions::Args),
-    /// Write the generated files: deploy/crds.
+    /// Write the generated files: deploy/crds, and the reference pages that are made from sources.
     Generate,
 }
 
@@ -104,21 +105,26 @@ fn perform(command: Command) -> anyhow::Result<ExitCode> {
         Command::Image(args) => done(image::run(&args)),
         Command::Release(args) => done(release::run(&args)),
         Command::Instructions(args) => done(instructions::run(&args)),
-        Command::Generate => done(run::long_step(
-            "build the generator and generate deploy/crds",
-            "about a minute",
-            run::cargo(&[
-                "run",
-                "-q",
-                "-p",
-                "switchyard-api",
-                "--example",
-                "crdgen",
-                "--",
-                "deploy/crds",
-            ]),
-        )),
+        Command::Generate => done(generate()),
     }
+}
+
+fn generate() -> anyhow::Result<()> {
+    let crds = ["run", "-q", "-p", "switchyard-api", "--example", "crdgen", "--", "deploy/crds"];
+    let title = "build the generator and generate deploy/crds";
+    run::long_step(title, "about a minute", run::cargo(&crds))?;
+    reference::write()?;
+    // These pages are made from types, by the tests that compare them.
+    for (package, test) in [
+        ("switchyard", "reference"),
+        ("switchyard-config", "page"),
+        ("switchyard-hub", "flags_page"),
+    ] {
+        let mut command = run::cargo(&["test", "-q", "-p", package, "--lib", test]);
+        command.env("UPDATE_DOCS", "1");
+        run::long_step(&format!("make the reference page of {package}"), "minutes", command)?;
+    }
+    Ok(())
 }
 
 fn done(result: anyhow::Result<()>) -> anyhow::Result<ExitCode> {

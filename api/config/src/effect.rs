@@ -98,6 +98,15 @@ pub(super) fn ignored(value: &Value) -> Vec<Ignored> {
     ignored
 }
 
+/// Why a field has no effect. `None` for a field that works, or a section of several fields.
+#[cfg(test)]
+pub(super) fn reason_for_none(path: &str) -> Option<&'static str> {
+    match FIELDS.iter().find(|(field, _)| *field == path) {
+        Some((_, No(reason))) => Some(reason),
+        Some((_, Works)) | None => None,
+    }
+}
+
 fn visit(value: &Value, path: &Path, ignored: &mut Vec<Ignored>) {
     match path.as_str() {
         "featureGates" => return gates::visit_ignored(value, path, ignored),

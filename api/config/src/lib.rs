@@ -25,6 +25,8 @@ mod manager;
 mod multi_kueue;
 mod older;
 mod queueing;
+#[cfg(test)]
+mod reference;
 mod rules;
 mod shape;
 #[cfg(test)]

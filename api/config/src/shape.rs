@@ -61,7 +61,7 @@ fn check(value: &Value, schema: &Value, path: &Path, errors: &mut Vec<FieldError
 }
 
 /// The schema of an optional field's value.
-fn without_null(schema: &Value) -> &Value {
+pub(super) fn without_null(schema: &Value) -> &Value {
     let is_null = |schema: &&Value| type_of(schema) == Some("null");
     let choices = schema.get("anyOf").and_then(Value::as_array);
     choices.and_then(|all| all.iter().find(|schema| !is_null(schema))).unwrap_or(schema)
@@ -83,7 +83,7 @@ pub(super) fn properties(schema: &Value) -> Option<&Map<String, Value>> {
     without_null(schema).get("properties").and_then(Value::as_object)
 }
 
-fn type_of(schema: &Value) -> Option<&str> {
+pub(super) fn type_of(schema: &Value) -> Option<&str> {
     match schema.get("type")? {
         Value::Array(all) => {
             all.iter().filter_map(Value::as_str).find(|name| *name != "null").or(Some("null"))

@@ -168,7 +168,7 @@ pub fn owner_reference(kind: &dyn JobKind, job: &Value) -> OwnerReference {
 }
 
 /// Annotations that a Workload copies from its job, besides the cluster rules.
-const COPIED: [&str; 2] = [names::ADMISSION_GATED_BY, names::ON_DISCONNECT];
+const COPIED: [&str; 3] = [names::ADMISSION_GATED_BY, names::ON_DISCONNECT, names::ON_STUCK];
 
 fn is_copied(key: &str) -> bool {
     COPIED.contains(&key) || affinity::ANNOTATIONS.contains(&key)

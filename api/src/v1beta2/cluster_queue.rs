@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AdmissionScope, ClusterAffinity, ClusterQueuePreemption, FairSharing, FairSharingStatus,
-    FlavorFungibility, FlavorUsage, OnDisconnect, ResourceGroup,
+    FlavorFungibility, FlavorUsage, OnDisconnect, OnStuck, ResourceGroup,
 };
 use crate::schema;
 
@@ -63,7 +63,9 @@ use crate::schema;
     validation = Rule::new("!has(self.resourceGroups) || self.resourceGroups.all(rg, rg.flavors.map(f, size(f.resources)).sum() <= 512)")
         .message("number of flavor-resource combinations in a resourceGroup must be ≤ 512"),
     validation = Rule::new("has(self.concurrentAdmissionPolicy) == has(oldSelf.concurrentAdmissionPolicy) && (!has(self.concurrentAdmissionPolicy) || self.concurrentAdmissionPolicy == oldSelf.concurrentAdmissionPolicy)")
-        .message("concurrentAdmissionPolicy: field is immutable")
+        .message("concurrentAdmissionPolicy: field is immutable"),
+    validation = Rule::new("!has(self.onStuck) || duration(self.onStuck.after) >= duration('10s')")
+        .message("onStuck.after must be at least 10s: a cluster needs time to start pods")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterQueueSpec {
@@ -110,6 +112,10 @@ pub struct ClusterQueueSpec {
     /// Kueue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_disconnect: Option<OnDisconnect>,
+    /// When the hub moves the queue's jobs without a ready pod to another cluster. Absent: never. A
+    /// job's annotation takes precedence. Not part of Kueue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_stuck: Option<OnStuck>,
     /// Worker clusters that the queue's jobs need, prefer or must not use. A job's annotation takes
     /// precedence. Not part of Kueue.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -29,6 +29,24 @@ use crate::schema;
         description = "Whether the cluster is connected"
     ),
     printcolumn(
+        name = "Link",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Active')].reason",
+        description = "State of the link to the cluster. Not part of Kueue"
+    ),
+    printcolumn(
+        name = "Since",
+        type_ = "date",
+        json_path = ".status.conditions[?(@.type=='Active')].lastTransitionTime",
+        description = "When the cluster was connected or lost. Not part of Kueue"
+    ),
+    printcolumn(
+        name = "Agent",
+        type_ = "string",
+        json_path = ".status.agent.software",
+        description = "Version of the agent; (hosted) without one. Not part of Kueue"
+    ),
+    printcolumn(
         name = "Age",
         type_ = "date",
         json_path = ".metadata.creationTimestamp",

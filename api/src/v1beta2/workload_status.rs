@@ -94,6 +94,27 @@ pub struct DispatchStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub history: Vec<PastAttempt>,
+    /// How many times the hub has moved the workload because it had no ready pod (`onStuck`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0), extend("default" = null))]
+    pub stuck_moves: i32,
+}
+
+impl DispatchStatus {
+    /// The most past attempts, as the schema allows.
+    const HISTORY: usize = 8;
+
+    /// Adds a past attempt, and drops the oldest if there are too many.
+    pub fn remember(&mut self, past: PastAttempt) {
+        self.history.push(past);
+        let surplus = self.history.len().saturating_sub(Self::HISTORY);
+        self.history.drain(..surplus);
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+fn is_zero(number: &i32) -> bool {
+    *number == 0
 }
 
 /// An attempt that left its cluster before its job ended.
@@ -108,7 +129,8 @@ pub struct PastAttempt {
     #[schemars(length(max = 256))]
     pub cluster_name: String,
     /// Why it left, such as `ClusterLost`, `GoneOnWorker`, `EvictedOnWorker`, `RefusedByWorker`,
-    /// `ClusterDrained`, `Moved`, `Withdrawn`, `FollowsFirstReplica` or `ExecutionTimeExceeded`.
+    /// `ClusterDrained`, `Moved`, `Stuck`, `PodsReadyTimeout`, `Withdrawn`, `FollowsFirstReplica` or
+    /// `ExecutionTimeExceeded`.
     #[schemars(length(max = 64))]
     pub reason: String,
     /// When it left.

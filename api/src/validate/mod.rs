@@ -20,7 +20,7 @@ pub use switchyard_syntax::labels::{
     SUBDOMAIN_MESSAGE, annotations, is_subdomain, label_key_error, label_selector,
     label_value_error, labels, selector_matches,
 };
-pub use workload::{admission_gated_by, on_disconnect, workload, workload_warnings};
+pub use workload::{admission_gated_by, on_disconnect, on_stuck, workload, workload_warnings};
 pub use workload_update::{admission_gated_by_update, workload_update};
 
 /// Rules that depend on a feature gate.

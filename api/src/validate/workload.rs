@@ -11,7 +11,7 @@ use crate::{
     field::{FieldError, Path},
     names, quantity,
     slices::is_slice,
-    v1beta2::{OnDisconnect, PodSet, PodSetTopologyRequest, Workload},
+    v1beta2::{OnDisconnect, OnStuckAnnotation, PodSet, PodSetTopologyRequest, Workload},
 };
 
 /// Errors of a Workload. `old` is the object before an update, `None` at creation.
@@ -42,6 +42,9 @@ pub fn workload(
     };
     if changed(names::ON_DISCONNECT) {
         errors.extend(on_disconnect(workload.annotations()));
+    }
+    if changed(names::ON_STUCK) {
+        errors.extend(on_stuck(workload.annotations()));
     }
     if affinity::ANNOTATIONS.into_iter().any(&changed) {
         errors.extend(affinity::check(workload.annotations()));
@@ -331,6 +334,15 @@ pub fn on_disconnect(annotations: &BTreeMap<String, String>) -> Option<FieldErro
     let text = annotations.get(names::ON_DISCONNECT)?;
     let error = text.parse::<OnDisconnect>().err()?;
     let path = Path::new("metadata").child("annotations").key(names::ON_DISCONNECT);
+    Some(FieldError::invalid(&path, text, error.to_string()))
+}
+
+/// The error of the annotation `on-stuck`, if its value is not a policy.
+#[must_use]
+pub fn on_stuck(annotations: &BTreeMap<String, String>) -> Option<FieldError> {
+    let text = annotations.get(names::ON_STUCK)?;
+    let error = text.parse::<OnStuckAnnotation>().err()?;
+    let path = Path::new("metadata").child("annotations").key(names::ON_STUCK);
     Some(FieldError::invalid(&path, text, error.to_string()))
 }
 

@@ -219,6 +219,9 @@ pub const MEMORY_SINCE: &str = "switchyard.dev/memory-since";
 /// Annotation on a job and its Workload: the policy for the loss of the worker cluster. `Hold`,
 /// `Fence` or `Duplicate`, the last two with an optional duration, such as `Fence/5m`.
 pub const ON_DISCONNECT: &str = "switchyard.dev/on-disconnect";
+/// Annotation on a job and its Workload: after how long without a ready pod the hub moves it to
+/// another cluster, and at most how many times. `10m` or `10m/3`; `Stay` never moves it.
+pub const ON_STUCK: &str = "switchyard.dev/on-stuck";
 /// Annotation on a job and its Workload: a comma-separated list of the only MultiKueueClusters that
 /// it may go to.
 pub const CLUSTERS: &str = "switchyard.dev/clusters";

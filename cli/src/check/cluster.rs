@@ -12,7 +12,7 @@ use super::mode::Mode;
 use super::report::Line;
 
 /// Oldest minor version of Kubernetes that the chart allows.
-const MIN_MINOR: u32 = 32;
+pub(crate) const MIN_MINOR: u32 = 32;
 
 /// Difference of clocks in seconds that is warned of. Leases and tokens last longer.
 const SKEW_WARNING: i64 = 5;
@@ -32,13 +32,7 @@ pub(super) fn check_server(facts: &ClusterFacts) -> Vec<Line> {
             )];
         }
     };
-    let minor = server
-        .version
-        .trim_start_matches('v')
-        .split('.')
-        .nth(1)
-        .and_then(|minor| minor.parse::<u32>().ok());
-    let version = match minor {
+    let version = match kubernetes_minor(&server.version) {
         Some(minor) if minor < MIN_MINOR => Line::failure(
             "kubernetes-version",
             format!("Kubernetes {} is older than 1.{MIN_MINOR}", server.version),
@@ -47,6 +41,11 @@ pub(super) fn check_server(facts: &ClusterFacts) -> Vec<Line> {
         _ => Line::ok("kubernetes-version", format!("Kubernetes {}", server.version)),
     };
     vec![version, check_clock("clocks", server, "this machine")]
+}
+
+/// The minor number of a version such as v1.36.3.
+pub(crate) fn kubernetes_minor(version: &str) -> Option<u32> {
+    version.trim_start_matches('v').split('.').nth(1)?.parse().ok()
 }
 
 /// Compares the API server's clock with another machine's.
@@ -162,7 +161,7 @@ fn compare(
 }
 
 /// The first few names, and the number of the others.
-pub(super) fn shorten(names: &[String]) -> String {
+pub(crate) fn shorten(names: &[String]) -> String {
     const SHOWN: usize = 3;
     let first = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(SHOWN) {

@@ -35,12 +35,12 @@ const LEASE: &str = "c1f6bfd2.kueue.x-k8s.io";
 const WEBHOOKS: &str = "switchyard";
 
 /// A value, or why it could not be read.
-pub(super) type ReadResult<T> = Result<T, String>;
+pub(crate) type ReadResult<T> = Result<T, String>;
 
 #[derive(Clone, Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     /// For example v1.36.3.
-    pub(super) version: String,
+    pub(crate) version: String,
     /// Seconds that its clock is ahead of this machine's; `None` without a Date header.
     pub(super) ahead: Option<i64>,
     /// Time of the Date header, else this machine's.
@@ -201,7 +201,7 @@ impl ClusterFacts {
     }
 }
 
-async fn server(client: &Client) -> ReadResult<Server> {
+pub(crate) async fn server(client: &Client) -> ReadResult<Server> {
     let request = http::Request::get("/version")
         .body(kube::client::Body::empty())
         .map_err(|error| error.to_string())?;
@@ -250,7 +250,8 @@ where
 
 const NOT_FOUND: &str = "404";
 
-async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> ReadResult<T> {
+/// The answer to a request, or why there is none within the deadline.
+pub(crate) async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> ReadResult<T> {
     match tokio::time::timeout(DEADLINE, request).await {
         Err(_) => Err(format!("no answer within {} s", DEADLINE.as_secs())),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => {

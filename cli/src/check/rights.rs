@@ -1,5 +1,7 @@
 //! Asks the API server which rights the program's account and the caller lack.
 
+use std::collections::BTreeMap;
+
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
@@ -113,6 +115,33 @@ pub(super) async fn missing_to_install(
         .map(|it| right(it, None))
         .into_iter()
         .chain(own.map(|it| right(it, Some(namespace))));
+    denied_to_caller(client, rights).await
+}
+
+/// Rights of `deploy/rbac/kubeconfig-worker.yaml` that the caller lacks on a worker: each as in
+/// messages, and its resource.
+pub(crate) async fn missing_on_worker(client: &Client) -> ReadResult<Vec<(String, String)>> {
+    let manifest = include_str!("../../../deploy/rbac/kubeconfig-worker.yaml");
+    let rights = manifest_rights(manifest, "")?;
+    let with_subresource = |right: &Right| match &right.subresource {
+        Some(subresource) => format!("{}/{subresource}", right.resource),
+        None => right.resource.clone(),
+    };
+    let resources: BTreeMap<String, String> =
+        rights.iter().map(|right| (right.text(), with_subresource(right))).collect();
+    let missing = denied_to_caller(client, rights).await?;
+    let with_resource = |text: String| {
+        let resource = resources.get(&text).cloned().unwrap_or_default();
+        (text, resource)
+    };
+    Ok(missing.into_iter().map(with_resource).collect())
+}
+
+/// Rights that the caller lacks.
+async fn denied_to_caller(
+    client: &Client,
+    rights: impl IntoIterator<Item = Right>,
+) -> ReadResult<Vec<String>> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     denied_of(rights, async |attributes| {
         let resource_attributes = Some(attributes);
@@ -144,20 +173,27 @@ async fn denied_of(
 fn role_rights(mode: Mode, namespace: &str) -> ReadResult<Vec<Right>> {
     let mut rights = Vec::new();
     for text in mode.roles() {
-        let objects: Vec<Value> =
-            serde_saphyr::from_multiple(text).map_err(|error| error.to_string())?;
-        for object in objects {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            let within = match object["kind"].as_str().unwrap_or_default() {
-                kind if NARROWED.contains(&(kind, name)) => continue,
-                "ClusterRole" => None,
-                "Role" => Some(namespace),
-                _ => continue,
-            };
-            let rules: Vec<PolicyRule> = serde_json::from_value(object["rules"].clone())
-                .map_err(|error| error.to_string())?;
-            rights.extend(rules.iter().flat_map(|rule| rule_rights(rule, within)));
-        }
+        rights.extend(manifest_rights(text, namespace)?);
+    }
+    Ok(rights)
+}
+
+/// All rights of a manifest's roles, except those that administrators narrow.
+fn manifest_rights(text: &str, namespace: &str) -> ReadResult<Vec<Right>> {
+    let objects: Vec<Value> =
+        serde_saphyr::from_multiple(text).map_err(|error| error.to_string())?;
+    let mut rights = Vec::new();
+    for object in objects {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let within = match object["kind"].as_str().unwrap_or_default() {
+            kind if NARROWED.contains(&(kind, name)) => continue,
+            "ClusterRole" => None,
+            "Role" => Some(namespace),
+            _ => continue,
+        };
+        let rules: Vec<PolicyRule> =
+            serde_json::from_value(object["rules"].clone()).map_err(|error| error.to_string())?;
+        rights.extend(rules.iter().flat_map(|rule| rule_rights(rule, within)));
     }
     Ok(rights)
 }

@@ -12,7 +12,8 @@ use serde_json::json;
 use switchyard_hub_pki::store::CA_SECRET;
 
 use super::{
-    Added, Args, POLL_INTERVAL, account, apply, apply_cluster, apply_secret, wait_for_active,
+    Added, Args, POLL_INTERVAL, account, apply, apply_cluster, apply_secret, cluster_step,
+    find_cluster, wait_for_active,
 };
 use crate::check::agent_endpoint::{self, JOIN_SECRET};
 use crate::join_token::{self, JoinToken};
@@ -25,7 +26,11 @@ pub(super) async fn add(
     file: Option<&Path>,
     args: &Args,
 ) -> anyhow::Result<Added> {
-    apply_cluster(client, &args.name, &json!({"agent": {}})).await?;
+    let source = json!({"agent": {}});
+    if args.dry_run {
+        return plan(client, args, &source).await;
+    }
+    apply_cluster(client, &args.name, &source).await?;
     if wait_for_active(client, args, true).await?.is_none() {
         bail!(
             "the hub has not looked at MultiKueueCluster \"{}\" within {} s: `switchyard check` says why. Repeat this command then",
@@ -50,6 +55,7 @@ pub(super) async fn add(
         message: String::new(),
         commands: String::new(),
         expires_at: Some(token.expires_at),
+        steps: Vec::new(),
     };
     let Some(context) = &args.worker_context else {
         added.commands = format!("{}{}", secret_command(args, &token), helm_command(args));
@@ -64,6 +70,33 @@ pub(super) async fn add(
     (added.connected, added.message) =
         wait_for_active(client, args, false).await?.unwrap_or_default();
     Ok(added)
+}
+
+/// The steps, with what can be found out without a change.
+async fn plan(client: &Client, args: &Args, source: &serde_json::Value) -> anyhow::Result<Added> {
+    let found = find_cluster(client, &args.name, source).await?;
+    let address = match &args.hub_address {
+        Some(address) => address.to_string(),
+        None => hub_address(client, args).await?,
+    };
+    let namespace = &args.worker_namespace;
+    let mut steps = vec![
+        cluster_step(&args.name, found.as_ref()),
+        format!("create a token for one enrolment, valid for {:#}", args.ttl),
+    ];
+    match &args.worker_context {
+        None => steps.push(format!(
+            "print the commands for the worker, whose agent dials the hub at {address}"
+        )),
+        Some(context) => {
+            steps.push(format!(
+                "in context {context}: apply Namespace {namespace} and Secret {namespace}/{JOIN_SECRET}, with the hub at {address}"
+            ));
+            steps
+                .extend(args.manifest.iter().map(|path| format!("apply {} there", path.display())));
+        }
+    }
+    Ok(Added::planned(args, "agent", found.as_ref(), steps))
 }
 
 /// The address at which agents reach the hub: the advertised one, or that of its Service. Waits for
@@ -95,7 +128,7 @@ async fn hub_address(client: &Client, args: &Args) -> anyhow::Result<String> {
         if kind == "NodePort" {
             return node_port(client, service).await;
         }
-        if kind != "LoadBalancer" || tokio::time::Instant::now() >= end {
+        if kind != "LoadBalancer" || args.dry_run || tokio::time::Instant::now() >= end {
             bail!(
                 "the Service switchyard-hub, of type {kind}, has no address from outside: wait for the load balancer, or name where \
                  agents reach the hub with --hub-address https://HOST:PORT"

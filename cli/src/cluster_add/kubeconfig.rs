@@ -11,13 +11,20 @@ use kube::api::{Api, ListParams};
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
-use super::{Added, Args, account, apply_cluster, apply_secret, wait_for_active};
+use super::{
+    Added, Args, account, apply_cluster, apply_secret, cluster_step, find_cluster, wait_for_active,
+};
 
 pub(super) async fn add(
     client: &Client,
     file: Option<&Path>,
     args: &Args,
 ) -> anyhow::Result<Added> {
+    let name = format!("{}-kubeconfig", args.name);
+    let source = json!({"kubeConfig": {"location": name, "locationType": "Secret"}});
+    if args.dry_run {
+        return plan(client, args, &name, &source).await;
+    }
     let (text, what) = match (&args.with_kubeconfig, &args.from_context) {
         (Some(path), _) => (from_file(path)?, format!("--with-kubeconfig {}", path.display())),
         (None, Some(context)) => {
@@ -28,9 +35,7 @@ pub(super) async fn add(
         }
     };
     test_kubeconfig(&text).await.context(what)?;
-    let name = format!("{}-kubeconfig", args.name);
     apply_secret(client, &args.hub_namespace, &name, &json!({"kubeconfig": text})).await?;
-    let source = json!({"kubeConfig": {"location": name, "locationType": "Secret"}});
     apply_cluster(client, &args.name, &source).await?;
     let (connected, message) = wait_for_active(client, args, false).await?.unwrap_or_else(|| {
         (false, format!("the hub has not looked at it within {} s", args.timeout))
@@ -42,7 +47,29 @@ pub(super) async fn add(
         message,
         commands: String::new(),
         expires_at: None,
+        steps: Vec::new(),
     })
+}
+
+/// The steps. A kubeconfig that is given is read and tried, as without --dry-run.
+async fn plan(client: &Client, args: &Args, secret: &str, source: &Value) -> anyhow::Result<Added> {
+    let found = find_cluster(client, &args.name, source).await?;
+    let mut steps = Vec::new();
+    if let Some(path) = &args.with_kubeconfig {
+        let what = format!("--with-kubeconfig {}", path.display());
+        test_kubeconfig(&from_file(path)?).await.context(what)?;
+    }
+    if let Some(context) = &args.from_context {
+        let token = if args.rotate { "with a new token" } else { "with a token" };
+        steps.push(format!(
+            "in context {context}: apply the account and roles of deploy/rbac/kubeconfig-worker.yaml in {}, {token}",
+            args.worker_namespace
+        ));
+    }
+    steps.push(format!("write Secret {}/{secret} with the kubeconfig", args.hub_namespace));
+    steps.push(cluster_step(&args.name, found.as_ref()));
+    steps.push("wait until the hub is connected to the worker".to_owned());
+    Ok(Added::planned(args, "kubeconfig", found.as_ref(), steps))
 }
 
 /// Reads the current context of a file.

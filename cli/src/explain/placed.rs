@@ -45,6 +45,9 @@ pub struct DispatchView {
     /// The worker cluster that took the workload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
+    /// The worker cluster of an evicted workload, which may still have its pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_cluster: Option<String>,
     /// Worker clusters that are being tried.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nominated_clusters: Vec<String>,
@@ -97,8 +100,13 @@ impl DispatchView {
         let sent = status.cluster_name.is_some()
             || !status.nominated_cluster_names.is_empty()
             || attempt > 0;
+        let left = status.dispatch.as_ref().and_then(|dispatch| dispatch.cluster_name.clone());
         sent.then(|| Self {
             cluster: status.cluster_name.clone(),
+            left_cluster: left.filter(|_| {
+                conditions::is_true(&status.conditions, conditions::EVICTED)
+                    && conditions::is_true(&status.conditions, conditions::QUOTA_RESERVED)
+            }),
             nominated_clusters: status.nominated_cluster_names.clone(),
             attempt,
         })

@@ -484,6 +484,15 @@ fn cases() -> Vec<(&'static str, World)> {
             }),
         ),
         (
+            "evicted and left on its cluster",
+            plain().workload("a", "4", json!({}), {
+                let mut status = held("cq", "4");
+                status["conditions"].as_array_mut().unwrap().push(condition("Evicted", "True", "Preempted", "Preempted"));
+                status["dispatch"] = json!({"attempt": 2, "clusterName": "east"});
+                status
+            }),
+        ),
+        (
             "finished",
             plain().workload(
                 "a",

@@ -26,11 +26,22 @@ fn clusters(view: &ExplanationView) -> Option<String> {
     })
 }
 
+/// The worker cluster that may still have pods of the evicted workload.
+fn left_cluster(view: &ExplanationView) -> Option<&str> {
+    let dispatch = view.dispatch.as_ref().filter(|_| view.state == JobState::Evicted)?;
+    dispatch.left_cluster.as_deref()
+}
+
 /// The outlook of the workload.
 pub(super) fn verdict(view: &ExplanationView) -> String {
     let state = view.state;
     if let Some(trouble) = view.trouble.as_ref().filter(|_| !state.is_final()) {
         return format!("{state}, and in trouble: {}", trouble.message);
+    }
+    if let Some(cluster) = left_cluster(view) {
+        return format!(
+            "{state}: it keeps its quota until cluster \"{cluster}\" has reported that nothing of it is left"
+        );
     }
     // The hub asks clusters only about a workload that is not dispatched yet.
     let is_undispatched = matches!(state, JobState::Pending | JobState::QuotaReserved);
@@ -64,6 +75,12 @@ pub(super) fn change(view: &ExplanationView) -> Option<String> {
     }
     if let Some(trouble) = &view.trouble {
         return Some(remedy(&trouble.reason).to_owned());
+    }
+    if let Some(cluster) = left_cluster(view) {
+        return Some(format!(
+            "\"{cluster}\" reports that nothing of it is left; if that cluster does not come back: \
+             switchyard cluster mark-lost {cluster}"
+        ));
     }
     let is_undispatched = matches!(view.state, JobState::Pending | JobState::QuotaReserved);
     if clusters(view).is_some()
@@ -147,6 +164,12 @@ fn remedy(reason: &str) -> &'static str {
         "CrashLoop" => "the container stays up; its logs say why it ends",
         "ClusterUnreachable" => {
             "the cluster is back, or it is declared lost (switchyard cluster mark-lost NAME)"
+        }
+        "NoReadyPod" => {
+            "a pod becomes ready on the worker cluster; or the job is moved (switchyard move JOB --to CLUSTER)"
+        }
+        "AgentUnable" => {
+            "the API server of the worker cluster answers its agent again (on the worker: kubectl get --raw /readyz)"
         }
         "ClusterRemoved" => "the MultiKueueCluster is created again, or the job is deleted",
         _ => "what the worker cluster's message says",

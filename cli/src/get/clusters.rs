@@ -73,6 +73,7 @@ pub async fn run(
         let (object, is_deleted) = match event {
             Change::Applied(object) => (object, false),
             Change::Deleted(object) => (object, true),
+            Change::Began | Change::Complete => return Ok(ControlFlow::Continue(())),
         };
         let mut row = clusters::cluster_row(&object);
         let now = change(&row);

@@ -94,6 +94,7 @@ pub async fn run(
         let (workload, is_deleted) = match event {
             Change::Applied(workload) => (workload, false),
             Change::Deleted(workload) => (workload, true),
+            Change::Began | Change::Complete => return Ok(ControlFlow::Continue(())),
         };
         let uid = workload.uid().unwrap_or_default();
         let mut row = status::row(&workload);

@@ -43,7 +43,8 @@ pub struct Queue {
     pub pending: i32,
     pub reserving: i32,
     pub admitted: i32,
-    /// Why it admits nothing: `Hold`, `HoldAndDrain`, or the reason of its condition `Active`.
+    /// Why it admits nothing: `Hold`, `HoldAndDrain`, the reason of its condition `Active`, or
+    /// `Unknown` while it has no such condition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
     pub flavors: Vec<Use>,
@@ -182,8 +183,12 @@ fn stopped(
     if policy != StopPolicy::None {
         return Some(format!("{policy:?}"));
     }
-    let active = conditions::find(known, conditions::ACTIVE)?;
-    (active.status != conditions::TRUE).then(|| active.reason.clone())
+    match conditions::find(known, conditions::ACTIVE) {
+        Some(active) if active.status == conditions::TRUE => None,
+        Some(active) => Some(active.reason.clone()),
+        // No controller has looked at it yet.
+        None => Some("Unknown".to_owned()),
+    }
 }
 
 impl Listed for Queue {
@@ -299,7 +304,9 @@ pub(crate) mod samples {
                         {"name": "nvidia.com/gpu", "nominalQuota": "4"}]},
                 ],
             }]},
-            "status": {"pendingWorkloads": 7, "reservingWorkloads": 3, "admittedWorkloads": 2, "flavorsReservation": [
+            "status": {"conditions": [{"type": "Active", "status": "True", "reason": "Ready", "message": "",
+                "lastTransitionTime": "2026-11-21T10:00:00Z"}],
+                "pendingWorkloads": 7, "reservingWorkloads": 3, "admittedWorkloads": 2, "flavorsReservation": [
                 {"name": "h100", "resources": [{"name": "cpu", "total": "12"},
                     {"name": "nvidia.com/gpu", "total": "10", "borrowed": "2"}]},
             ]},
@@ -343,6 +350,19 @@ mod tests {
         gpu     all      a100     cpu              32      0      -          7         2
         gpu     all      a100     nvidia.com/gpu   4       0      -          7         2
         ");
+    }
+
+    #[test]
+    fn queue_without_a_condition_is_not_shown_as_active() {
+        let mut queue = samples::gpu();
+        let state = |queue: &ClusterQueue| cluster_queue(queue).stopped;
+        assert_eq!(state(&queue), None);
+        let status = queue.status.as_mut().unwrap();
+        status.conditions[0].status = "False".into();
+        status.conditions[0].reason = "FlavorNotFound".into();
+        assert_eq!(state(&queue).as_deref(), Some("FlavorNotFound"));
+        queue.status.as_mut().unwrap().conditions.clear();
+        assert_eq!(state(&queue).as_deref(), Some("Unknown"));
     }
 
     #[test]

@@ -53,6 +53,10 @@ pub enum Mutation {
     SayLost,
     /// Jobs that an agent deletes are gone before their pods.
     DeleteFirst,
+    /// The moves of a job without a ready pod are not counted in the API.
+    ForgetMoves,
+    /// Agents report every job as one without a ready pod.
+    UnreadyForEver,
 }
 
 impl Mutation {

@@ -45,6 +45,7 @@ impl World {
             FaultKind::WatchGap(cluster) => self.clusters[cluster].gap += 1,
             FaultKind::Slow(cluster) => self.clusters[cluster].slow += 1,
             FaultKind::RejectsCreations(cluster) => self.clusters[cluster].rejects_creations += 1,
+            FaultKind::PodsNotReady(cluster) => self.clusters[cluster].unready += 1,
             FaultKind::Flood(cluster) => self.flood(cluster, fault.until),
             FaultKind::Forged(cluster) => self.forge(cluster),
             FaultKind::ClockJump { hub, seconds } => {
@@ -137,6 +138,7 @@ impl World {
                 self.was_unable(cluster, self.now);
             }
             FaultKind::RejectsCreations(cluster) => self.clusters[cluster].rejects_creations -= 1,
+            FaultKind::PodsNotReady(cluster) => self.pods_get_ready(cluster),
             FaultKind::Forged(cluster) => self.remove_forged(cluster),
             FaultKind::Replaced { cluster, workload } => self.remove_replacement(cluster, workload),
             FaultKind::Replay(cluster) => self.replay(cluster),

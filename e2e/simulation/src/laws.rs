@@ -1,6 +1,6 @@
 //! The laws: properties that hold after every step, and once all faults have ended.
 
-use switchyard_dispatcher::{LossPolicy, RetriedAttempt, Uid, WorkloadFacts};
+use switchyard_dispatcher::{LossPolicy, RetriedAttempt, STUCK, Uid, WorkloadFacts};
 use switchyard_ledger::{Object, ObjectKind};
 
 use crate::names::{name, number};
@@ -14,6 +14,9 @@ const USUAL: Ms = 12_000;
 
 /// Within this time after the last fault, clusters know the users' changes.
 const CHANGES_KNOWN_WITHIN: Ms = 60_000;
+
+/// Within this time, the hub knows that pods are ready, or that it does not hear from their cluster.
+const READY_KNOWN_WITHIN: Ms = 60_000;
 
 impl World {
     /// Called after each step that started, stopped or charged something.
@@ -180,6 +183,9 @@ impl World {
             self.count_given_up(cluster, number(uid));
             self.check_careful(term, decided, cluster);
         }
+        if left.reason == STUCK {
+            self.check_stuck(decided, uid, left);
+        }
         let (index, at) = (number(uid), &self.clusters[cluster]);
         // The lost store may have removed an attempt that is wanted again.
         let theirs = self
@@ -194,6 +200,32 @@ impl World {
                 left.attempt
             );
             self.report_violation(Law::InPlace, what);
+        }
+    }
+
+    /// An attempt is withdrawn for lack of a ready pod.
+    fn check_stuck(&mut self, decided: Ms, uid: &Uid, left: &RetriedAttempt) {
+        self.reached("withdrawn: no ready pod");
+        let (cluster, index) = (number(&left.cluster), number(uid));
+        let ready_since = self.clusters[cluster]
+            .pods
+            .values()
+            .filter(|pods| pods.workload == index && pods.attempt == left.attempt)
+            .find_map(|pods| pods.ready);
+        if let Some(since) = ready_since.filter(|since| since + READY_KNOWN_WITHIN < decided) {
+            let what = format!(
+                "{uid}, attempt {} on {cluster}, is withdrawn as stuck; its pods are ready since {since} ms",
+                left.attempt
+            );
+            self.report_violation(Law::Stuck, what);
+        }
+        let allowed = self.plan.workloads[index].stuck.map_or(0, |policy| policy.times);
+        let Some(object) = self.api.objects.get_mut(uid) else { return };
+        object.stuck_moves += 1;
+        let moves = object.stuck_moves;
+        if moves > allowed {
+            let what = format!("{uid} is withdrawn as stuck for the time {moves} of {allowed}");
+            self.report_violation(Law::Stuck, what);
         }
     }
 

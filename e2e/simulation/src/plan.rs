@@ -3,7 +3,7 @@
 mod kinds;
 mod stories;
 
-use switchyard_dispatcher::{DispatchMode, LossPolicy};
+use switchyard_dispatcher::{DispatchMode, LossPolicy, StuckPolicy};
 
 use crate::dice::Dice;
 use crate::violation::Law;
@@ -58,6 +58,8 @@ pub struct WorkloadPlan {
     pub ttl: Option<Ms>,
     /// `onDisconnect` of the job; `None` leaves it to the cluster.
     pub loss: Option<LossPolicy>,
+    /// `onStuck` of the job.
+    pub stuck: Option<StuckPolicy>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,6 +127,8 @@ pub enum FaultKind {
     Replay(usize),
     /// A worker's API server rejects every creation: a webhook, or an object quota.
     RejectsCreations(usize),
+    /// Pods that start on the cluster become ready only when the fault ends.
+    PodsNotReady(usize),
     /// An agent repeats its messages again and again, with changing capacity.
     Flood(usize),
     /// A user of the worker forges objects with this hub's marks, of unknown workloads.
@@ -257,6 +261,10 @@ impl Plan {
         let mut hostile = Dice::new(seed, 7);
         if hostile.chance(250) && !plan.is_isolated() {
             plan.annoy(&mut hostile);
+        }
+        let mut stuck = Dice::new(seed, 8);
+        if stuck.chance(200) {
+            plan.get_stuck(&mut stuck);
         }
         let mut rules = Dice::new(seed, 4);
         if rules.chance(150) {
@@ -395,6 +403,7 @@ impl WorkloadPlan {
             success: dice.chance(800),
             ttl: dice.chance(300).then(|| dice.between(0, 3_000)),
             loss: None,
+            stuck: None,
         }
     }
 }

@@ -34,7 +34,7 @@ impl fmt::Display for Reached {
     }
 }
 
-pub const FAULTS: [&str; 31] = [
+pub const FAULTS: [&str; 32] = [
     "fault: agent crash",
     "fault: agent freeze",
     "fault: hub crash",
@@ -51,6 +51,7 @@ pub const FAULTS: [&str; 31] = [
     "fault: turns down",
     "fault: flood",
     "fault: forged",
+    "fault: pods not ready",
     "fault: clock jump",
     "fault: evict",
     "fault: delete",
@@ -69,7 +70,7 @@ pub const FAULTS: [&str; 31] = [
 ];
 
 /// All excuses except rare ones, and other states that the laws cover.
-pub const EXCUSES: [&str; 11] = [
+pub const EXCUSES: [&str; 12] = [
     "excuse: two run, as the loss means Duplicate",
     "excuse: two run, as the cluster was declared lost",
     "excuse: two run, as the agent cannot act",
@@ -81,4 +82,5 @@ pub const EXCUSES: [&str; 11] = [
     "given up: Duplicate",
     "given up: GiveUp",
     "a fence stops a job",
+    "withdrawn: no ready pod",
 ];

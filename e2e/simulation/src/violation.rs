@@ -32,6 +32,9 @@ pub enum Law {
     Forgotten,
     /// A running job has the priority that its owner last set.
     InStep,
+    /// A workload is withdrawn as stuck only without a ready pod, and only as often as its policy
+    /// says.
+    Stuck,
     /// At most one cluster may preempt for a workload within one preemption timeout.
     OnePreempts,
     /// A program under test panicked.

@@ -137,6 +137,7 @@ impl World {
             Event::List { cluster, boot, kind } => self.list(cluster, boot, kind),
             Event::Watch { cluster, boot, seen } => self.agent_sees(cluster, boot, *seen),
             Event::CapacityChanged { cluster, boot } => self.capacity_changed(cluster, boot),
+            Event::Examine { cluster, boot } => self.examine(cluster, boot),
             Event::Act { cluster, id } => self.act(cluster, id),
             Event::ActLate { cluster, boot, action } => self.act_late(cluster, boot, &action),
             Event::Done { cluster, boot, id, outcome } => {

@@ -75,6 +75,8 @@ fn panic_of_a_run_breaks_its_law() {
 #[case::write_blind(Mutation::WriteBlind, Law::Quota)]
 #[case::say_lost(Mutation::SayLost, Law::OneRuns)]
 #[case::delete_first(Mutation::DeleteFirst, Law::OneRuns)]
+#[case::forget_moves(Mutation::ForgetMoves, Law::Stuck)]
+#[case::unready_for_ever(Mutation::UnreadyForEver, Law::Stuck)]
 fn mutation_breaks_its_law(#[case] mutation: Mutation, #[case] law: Law) {
     let found = search_for(Some(law), 0, SEEDS, Some(mutation), true);
     let Some((seed, violation)) = found.failures.first() else {

@@ -63,7 +63,8 @@ use std::sync::Arc;
 pub use actions::{DispatchAction, RetriedAttempt, WorkloadWrite};
 pub use cluster_config::{ClusterConfig, LossPolicy};
 pub use dispatcher::{
-    BreakerTrip, ClusterSummary, Contact, Dispatcher, MAX_WORKLOADS, OrphanView, TIMED_OUT,
+    BreakerTrip, ClusterSummary, Contact, Dispatcher, LostContact, MAX_WORKLOADS, OrphanView,
+    STUCK, Stuck, StuckOutlook, TIMED_OUT,
 };
 pub use events::{DispatchEvent, WriteOutcome, WriteResult};
 pub use live_sessions::LiveSessions;
@@ -73,8 +74,8 @@ pub use observations::{CopyOrigin, Observation, PreemptionGate, is_terminal};
 pub use settings::{BreakerLimits, DispatchMode, DispatcherSettings, StoreLoss};
 use workload::JobKey;
 pub use workload::{
-    AdoptRequest, CheckStatus, JobIdentity, MemoryReservation, Replica, WorkloadFacts,
-    WorkloadState,
+    AdoptRequest, CheckStatus, JobIdentity, MemoryReservation, Replica, StuckFacts, StuckPolicy,
+    WorkloadFacts, WorkloadState,
 };
 pub use write_retries::WriteRetries;
 

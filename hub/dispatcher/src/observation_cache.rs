@@ -63,6 +63,7 @@ impl ObservationCache {
             state: report.state(),
             reasons,
             job_status,
+            no_ready_pod: report.no_ready_pod,
             origin: report.origin.as_ref().map(CopyOrigin::from),
             gate: report.preemption_gate.as_ref().map(PreemptionGate::from),
         }

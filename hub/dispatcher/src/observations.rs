@@ -17,6 +17,8 @@ pub struct Observation {
     pub reasons: Vec<Reason>,
     /// The report contains a job status that differs from the last one.
     pub job_status: bool,
+    /// The agent examined its pods, and none is ready or has succeeded.
+    pub no_ready_pod: bool,
     /// The job that the copy was made for, if the agent knows it.
     pub origin: Option<CopyOrigin>,
     /// The copy's preemption gate, if it has one.

@@ -82,6 +82,27 @@ pub struct WorkloadState {
     pub cluster_uid: Option<Uid>,
 }
 
+/// When a workload without a ready pod is moved: `onStuck`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StuckPolicy {
+    /// Time without a ready pod, in milliseconds.
+    pub after: i64,
+    /// The most moves of the workload.
+    pub times: u32,
+}
+
+/// The policy for a workload without a ready pod, and its earlier moves.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StuckFacts {
+    /// None: it stays.
+    pub policy: Option<StuckPolicy>,
+    /// `status.dispatch.stuckMoves`.
+    pub moves: u32,
+    /// The clusters where its pods did not become ready, oldest first, as far as its status
+    /// remembers. One entry for each attempt.
+    pub clusters: Vec<Name>,
+}
+
 /// One Workload and what the dispatcher needs of its queue and its job.
 #[derive(Debug, Clone)]
 pub struct WorkloadFacts {
@@ -107,6 +128,8 @@ pub struct WorkloadFacts {
     pub grace: i64,
     /// The policy of the workload or its ClusterQueue. None: the cluster's policy applies.
     pub on_disconnect: Option<LossPolicy>,
+    /// Its policy and its earlier moves for lack of a ready pod.
+    pub stuck: StuckFacts,
     /// Which clusters it may use and prefers, by its annotations and its ClusterQueue.
     pub affinity: Option<Arc<Affinity>>,
     /// A request to move this attempt to this cluster.

@@ -265,30 +265,54 @@ pub async fn recover(
     hub_id: Option<&str>,
     since: Timestamp,
 ) -> anyhow::Result<(String, bool)> {
-    let found = secrets.get_opt(CA_SECRET).await.context("reading the CA Secret")?;
+    let (id, found) = recovered_id(secrets, hub_id).await?;
     if let Some(secret) = found {
-        let there = read(&secret)?.hub_id;
-        if let Some(id) = hub_id.filter(|id| *id != there) {
-            bail!(
-                "the Secret {CA_SECRET} is hub {there}'s, not {id}'s; delete it if it is the one of a new hub"
-            );
-        }
         secrets
             .replace(CA_SECRET, &post(), &remembering(secret, since))
             .await
             .context("writing the CA Secret")?;
-        return Ok((there, false));
+        return Ok((id, false));
     }
-    let Some(id) = hub_id else {
-        bail!(
-            "there is no Secret {CA_SECRET}: restore it from a backup, or name the hub's id with --hub-id"
-        );
-    };
     let mut data = BTreeMap::from([(HUB_ID_KEY.to_owned(), ByteString(id.as_bytes().to_vec()))]);
-    Authority::new(Ca::generate(id, since)?).write(&mut data);
+    Authority::new(Ca::generate(&id, since)?).write(&mut data);
     let secret = Secret { metadata: named(CA_SECRET), data: Some(data), ..Secret::default() };
     secrets.create(&post(), &remembering(secret, since)).await.context("creating the CA Secret")?;
-    Ok((id.to_owned(), true))
+    Ok((id, true))
+}
+
+/// The result that [`recover`] would have. Writes nothing.
+///
+/// # Errors
+/// As [`recover`].
+pub async fn recoverable(
+    secrets: &Api<Secret>,
+    hub_id: Option<&str>,
+) -> anyhow::Result<(String, bool)> {
+    let (id, found) = recovered_id(secrets, hub_id).await?;
+    Ok((id, found.is_none()))
+}
+
+/// The id of the hub to recover, and its CA Secret if that still exists.
+async fn recovered_id(
+    secrets: &Api<Secret>,
+    hub_id: Option<&str>,
+) -> anyhow::Result<(String, Option<Secret>)> {
+    let found = secrets.get_opt(CA_SECRET).await.context("reading the CA Secret")?;
+    let Some(secret) = found else {
+        let Some(id) = hub_id else {
+            bail!(
+                "there is no Secret {CA_SECRET}: restore it from a backup, or name the hub's id with --hub-id"
+            );
+        };
+        return Ok((id.to_owned(), None));
+    };
+    let there = read(&secret)?.hub_id;
+    if let Some(id) = hub_id.filter(|id| *id != there) {
+        bail!(
+            "the Secret {CA_SECRET} is hub {there}'s, not {id}'s; delete it if it is the one of a new hub"
+        );
+    }
+    Ok((there, Some(secret)))
 }
 
 /// With the annotation that says from when on the hub remembers.

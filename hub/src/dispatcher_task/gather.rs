@@ -15,7 +15,7 @@ use switchyard_scheduler::PodSet;
 
 use super::workload_view::WorkloadView;
 use super::{job_status, payload, replicas};
-use crate::disconnect_policy;
+use crate::{disconnect_policy, stuck_policy};
 
 /// The part of a leader term's memory that the facts of a workload depend on.
 pub(super) struct TermMemory<'a> {
@@ -62,6 +62,7 @@ pub(super) fn facts(
         nominated: view.nominated.iter().map(|name| Name::from(name.as_str())).collect(),
         grace: view.grace(),
         on_disconnect: disconnect_policy::of_workload(workload, queue.as_deref()),
+        stuck: stuck_policy::stuck_facts(workload, queue.as_deref()),
         affinity: affinity(workload, queue.as_deref()).map(Arc::new),
         move_request: view.move_request(),
         subject: if has_store_loss && waits { subject(workload) } else { None },

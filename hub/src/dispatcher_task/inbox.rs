@@ -29,7 +29,7 @@ pub struct Changes {
     pub gone: BTreeSet<String>,
     /// A MultiKueueCluster, MultiKueueConfig or AdmissionCheck changed.
     pub cluster_set: bool,
-    /// ClusterQueues whose `onDisconnect` or cluster affinity changed.
+    /// ClusterQueues whose `onDisconnect`, `onStuck` or cluster affinity changed.
     pub queues: BTreeSet<String>,
 }
 
@@ -85,9 +85,9 @@ impl Inbox {
         let inbox = self.clone();
         stores.cluster_queues.subscribe(move |change| {
             let rule = |queue: &Option<Arc<ClusterQueue>>| {
-                queue
-                    .as_ref()
-                    .map(|it| (it.spec.on_disconnect.clone(), it.spec.cluster_affinity.clone()))
+                let spec = &queue.as_ref()?.spec;
+                let policies = (spec.on_disconnect.clone(), spec.on_stuck.clone());
+                Some((policies, spec.cluster_affinity.clone()))
             };
             if rule(&change.old) != rule(&change.new) {
                 inbox.lock().batch.queues.insert(change.key.name.to_string());

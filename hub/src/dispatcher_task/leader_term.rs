@@ -203,8 +203,8 @@ impl LeaderTerm {
         self.start_due_writes();
     }
 
-    /// The `onDisconnect` or cluster affinity of these ClusterQueues changed: update the workloads
-    /// that they have sent, and those that wait for a cluster.
+    /// The `onDisconnect`, `onStuck` or cluster affinity of these ClusterQueues changed: update the
+    /// workloads that they have sent, and those that wait for a cluster.
     fn queues_changed(&mut self, queues: &BTreeSet<String>) {
         let stores = &self.ctx.stores;
         let theirs = |workload: &Workload| {

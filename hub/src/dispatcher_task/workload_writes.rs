@@ -15,7 +15,7 @@ use switchyard_controller::stores::dispatching::is_dispatching;
 use switchyard_controller::{Context, Reservation};
 use switchyard_controller::{context::patch_status, workload as state, workload::Edit};
 use switchyard_dispatcher::write_guard::{WriteDecision, check};
-use switchyard_dispatcher::{Uid, WorkloadWrite, WriteOutcome, WriteResult, WriteRetries};
+use switchyard_dispatcher::{STUCK, Uid, WorkloadWrite, WriteOutcome, WriteResult, WriteRetries};
 use switchyard_platform::events::EventType;
 use switchyard_platform::store::Key;
 use switchyard_platform::write::WriteError;
@@ -23,6 +23,7 @@ use switchyard_platform::write::WriteError;
 use super::gather::{facts, replaced};
 use super::payload;
 use super::workload_view::WorkloadView;
+use crate::audit::{Actor, AuditOperation, AuditOutcome, AuditRecord};
 use crate::metrics::HubMetrics;
 
 /// How a job ended, for the condition `Finished`.
@@ -203,6 +204,9 @@ impl PendingWrite {
             WorkloadWrite::Record { .. } => announce(ctx, before, after, self.flavors()),
             WorkloadWrite::Retry { message, retried } => {
                 ctx.events.normal(after, events::MULTIKUEUE, message.clone());
+                if retried.as_ref().is_some_and(|retried| retried.reason == STUCK) {
+                    self.announce_stuck(ctx, after, message);
+                }
                 if let Some(retried) = retried {
                     metrics.taken_back(&retried.cluster, retried.reason);
                     if let Some(reason) = &retried.evicted_for {
@@ -226,6 +230,21 @@ impl PendingWrite {
             }
             WorkloadWrite::Release => {}
         }
+    }
+
+    /// A policy, and no person, moves the job: tell its owner and the audit stream.
+    fn announce_stuck(&self, ctx: &Context, workload: &Workload, message: &str) {
+        for job in owners(workload) {
+            ctx.events.publish(job, EventType::Warning, events::STUCK, message.to_owned());
+        }
+        let record = AuditRecord {
+            operation: AuditOperation::MoveStuck,
+            who: Actor::Policy("onStuck"),
+            object: format!("Workload/{}/{}", self.key.namespace, self.key.name),
+            why: message.to_owned(),
+            result: AuditOutcome::Accepted,
+        };
+        record.write();
     }
 
     /// The flavors considered for the reservation.

@@ -57,7 +57,9 @@ impl TroubleGauge {
 fn known(reason: &str) -> &'static str {
     match reason {
         reasons::CLUSTER_UNREACHABLE => reasons::CLUSTER_UNREACHABLE,
+        reasons::AGENT_UNABLE => reasons::AGENT_UNABLE,
         reasons::CLUSTER_REMOVED => reasons::CLUSTER_REMOVED,
+        reasons::NO_READY_POD => reasons::NO_READY_POD,
         reason => trouble::known_reason(reason),
     }
 }

@@ -27,12 +27,14 @@ pub enum WatchEvent {
         /// JSON; empty if there are no pods.
         status: Vec<u8>,
     },
-    /// All known causes that keep an attempt's job from starting.
+    /// All known causes that keep an attempt's job from starting, and whether it has a ready pod.
     Troubles {
         workload_uid: String,
         attempt: u64,
         /// Within the bounds of the protocol; empty if there is no cause any more.
         troubles: Vec<v1::JobTrouble>,
+        /// Its pods were examined, and none is ready or has succeeded.
+        no_ready_pod: bool,
     },
     /// A list of one kind is complete: its objects have been reported as `Applied`.
     Listed {

@@ -69,9 +69,13 @@ impl Examiner {
     }
 
     pub(super) async fn examine(&self, job: &JobIdentity) -> Result<Examined, kube::Error> {
-        let mut pods = self.pods(job, "Pending").await?;
+        let (mut pods, _) = self.pods(job, "status.phase=Pending").await?;
+        let (others, is_whole) =
+            self.pods(job, "status.phase!=Pending,status.phase!=Failed").await?;
+        let knows_pods = self.selects_exactly(job) || !pods.is_empty() || !others.is_empty();
+        let none_ready = is_whole && !others.iter().any(is_ready);
         if pods.iter().all(|pod| of_pod(pod).is_none()) {
-            pods.extend(self.pods(job, "Running").await?);
+            pods.extend(others);
         }
         let made = pods
             .iter()
@@ -87,7 +91,12 @@ impl Examiner {
         let mut found: Vec<Finding> = warnings.into_iter().map(|warning| warning.finding).collect();
         found.extend(pods.iter().filter_map(of_pod));
         found.extend(pods.iter().flat_map(|pod| self.of_pods_events(pod)));
-        Ok(summary(found, Timestamp::now()))
+        Ok(summary(found, none_ready, knows_pods, Timestamp::now()))
+    }
+
+    /// Whether a label selects exactly the job's pods.
+    fn selects_exactly(&self, job: &JobIdentity) -> bool {
+        is_marked(job.kind) || pod_selector(job.kind, "", "").is_exact
     }
 
     fn warnings_of(&self, namespace: &str, uid: &str) -> Vec<Warning> {
@@ -107,11 +116,10 @@ impl Examiner {
         warnings.filter(|it| own.contains(&it.finding.reason)).map(named).collect()
     }
 
-    /// The job's pods in a phase.
-    async fn pods(&self, job: &JobIdentity, phase: &str) -> Result<Vec<Pod>, kube::Error> {
+    /// The job's pods that the field selector selects, and whether these are all.
+    async fn pods(&self, job: &JobIdentity, fields: &str) -> Result<(Vec<Pod>, bool), kube::Error> {
         let kind = job.kind;
-        // The pods of these kinds carry the agent's marks themselves.
-        let marked = matches!(kind, "Pod" | "StatefulSet" | "LeaderWorkerSet");
+        let marked = is_marked(kind);
         let selector = if marked {
             format!("{}={}", names::HUB_ID, self.hub_id)
         } else {
@@ -119,18 +127,17 @@ impl Examiner {
         };
         let is_exact = !marked && pod_selector(kind, "", "").is_exact;
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &job.target.namespace);
-        let fields = format!("status.phase={phase}");
-        let mut params = ListParams::default().labels(&selector).fields(&fields).limit(PAGE);
+        let mut params = ListParams::default().labels(&selector).fields(fields).limit(PAGE);
         let mut found = Vec::new();
         for _ in 0..PAGES {
             let page = api.list(&params).await?;
             found.extend(page.items.into_iter().filter(|pod| is_exact || is_of(pod, job, marked)));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) if found.is_empty() => params = params.continue_token(&token),
-                _ => break,
+                token => return Ok((found, token.is_none())),
             }
         }
-        Ok(found)
+        Ok((found, false))
     }
 
     /// The uids of Jobs with warnings that a job of another kind created.
@@ -154,6 +161,19 @@ impl Examiner {
     }
 }
 
+/// The pods of these kinds carry the agent's marks themselves.
+fn is_marked(kind: &str) -> bool {
+    matches!(kind, "Pod" | "StatefulSet" | "LeaderWorkerSet")
+}
+
+/// Whether a pod is ready, or has succeeded.
+fn is_ready(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return false };
+    let ready =
+        |it: &k8s_openapi::api::core::v1::PodCondition| it.type_ == "Ready" && it.status == "True";
+    status.phase.as_deref() == Some("Succeeded") || status.conditions.iter().flatten().any(ready)
+}
+
 /// Whether a pod belongs to the job.
 fn is_of(pod: &Pod, job: &JobIdentity, marked: bool) -> bool {
     let is = |key: &str, value: &str| pod.annotations().get(key).is_some_and(|it| it == value);
@@ -165,8 +185,10 @@ fn is_of(pod: &Pod, job: &JobIdentity, marked: bool) -> bool {
     owned || (!job.workload.is_empty() && is(names::WORKLOAD, &job.workload))
 }
 
-/// Summarizes by reason: count, first time, and the newest message.
-fn summary(found: Vec<Finding>, now: Timestamp) -> Examined {
+/// Summarizes by reason: count, first time, and the newest message. `none_ready`: none of the pods
+/// is ready. `knows_pods`: if there are pods, they were found; else a trouble shows that they are
+/// missing.
+fn summary(found: Vec<Finding>, none_ready: bool, knows_pods: bool, now: Timestamp) -> Examined {
     let (mut young, mut by_reason) =
         (false, BTreeMap::<&'static str, (Finding, Option<Timestamp>)>::new());
     for finding in found {
@@ -200,7 +222,8 @@ fn summary(found: Vec<Finding>, now: Timestamp) -> Examined {
     let mut troubles: Vec<JobTrouble> =
         by_reason.into_values().map(|(finding, _)| on_wire(finding)).collect();
     trouble::sanitize(&mut troubles);
-    Examined::Found { troubles, young }
+    let no_ready_pod = none_ready && (knows_pods || !troubles.is_empty());
+    Examined::Found { troubles, young, no_ready_pod }
 }
 
 /// Follows warning events, for ever.
@@ -308,8 +331,8 @@ mod tests {
     }
 
     fn reported(found: Vec<Finding>) -> (Vec<String>, bool) {
-        let Examined::Found { troubles, young } =
-            summary(found, Timestamp::from_second(100).unwrap())
+        let Examined::Found { troubles, young, .. } =
+            summary(found, false, true, Timestamp::from_second(100).unwrap())
         else {
             return (Vec::new(), false);
         };
@@ -336,6 +359,22 @@ mod tests {
             reported(vec![finding(trouble::OTHER, "noise", 10)]).0,
             ["Other x1 since 10: noise"]
         );
+    }
+
+    #[test]
+    fn missing_pods_count_only_if_they_would_be_found() {
+        let seen = |trouble: bool, none_ready, knows_pods| {
+            let found: Vec<Finding> =
+                trouble.then(|| finding(trouble::FAILED_CREATE, "no", 10)).into_iter().collect();
+            let now = Timestamp::from_second(100).unwrap();
+            matches!(
+                summary(found, none_ready, knows_pods, now),
+                Examined::Found { no_ready_pod: true, .. }
+            )
+        };
+        assert!(seen(false, true, true) && seen(true, true, false));
+        assert!(!seen(false, true, false), "its pods may have other labels");
+        assert!(!seen(true, false, true), "one is ready");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Reports to the hub why its jobs do not start on this cluster.
+//! Reports to the hub why its jobs do not start on this cluster, and which have no ready pod.
 //!
 //! The agent examines only jobs that may run and have unready pods, some seconds after they should
 //! have started: a job without trouble costs nothing. It examines one job at a time and reads its
@@ -21,7 +21,7 @@ use switchyard_ledger::{Meta, WatchEvent};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use self::unready_jobs::{Examined, JobIdentity, UnreadyJobs};
+use self::unready_jobs::{Examined, JobIdentity, Report, UnreadyJobs};
 use self::warnings::Warnings;
 
 /// The deadline of one examination.
@@ -88,7 +88,12 @@ impl TroubleWatch {
             (over, job, unready_jobs.next())
         };
         for (workload_uid, attempt) in over {
-            let none = WatchEvent::Troubles { workload_uid, attempt, troubles: Vec::new() };
+            let none = WatchEvent::Troubles {
+                workload_uid,
+                attempt,
+                troubles: Vec::new(),
+                no_ready_pod: false,
+            };
             if seen.send(none).await.is_err() {
                 return false;
             }
@@ -127,9 +132,10 @@ impl TroubleWatch {
             Err(_) => Examined::Unknown,
         };
         let news = self.unready_jobs.lock().examined(&job, found, Instant::now());
-        if let Some(troubles) = news {
+        if let Some(Report { troubles, no_ready_pod }) = news {
             let JobIdentity { workload_uid, attempt, .. } = job;
-            if seen.send(WatchEvent::Troubles { workload_uid, attempt, troubles }).await.is_err() {
+            let event = WatchEvent::Troubles { workload_uid, attempt, troubles, no_ready_pod };
+            if seen.send(event).await.is_err() {
                 return false;
             }
         }

@@ -40,8 +40,23 @@ pub(super) struct JobIdentity {
 pub(super) enum Examined {
     /// The API server gave no answer.
     Unknown,
-    /// All troubles. `young`: others may pass at once.
-    Found { troubles: Vec<JobTrouble>, young: bool },
+    /// All troubles. `young`: others may pass at once. `no_ready_pod`: no pod is ready or has
+    /// succeeded.
+    Found { troubles: Vec<JobTrouble>, young: bool, no_ready_pod: bool },
+}
+
+/// The report of an examination.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Report {
+    pub(super) troubles: Vec<JobTrouble>,
+    pub(super) no_ready_pod: bool,
+}
+
+impl Report {
+    /// Whether nothing has to be taken back when the job is ready.
+    fn is_empty(&self) -> bool {
+        self.troubles.is_empty() && !self.no_ready_pod
+    }
 }
 
 #[derive(Debug)]
@@ -52,7 +67,7 @@ struct UnreadyJob {
     examinations: usize,
     /// None during the examination.
     due: Option<Instant>,
-    reported: Vec<JobTrouble>,
+    reported: Report,
     reported_at: Instant,
 }
 
@@ -135,6 +150,13 @@ impl UnreadyJobs {
         }
         if let Some(job) = self.jobs.get_mut(&meta.workload_uid) {
             job.unready.insert(meta.target.uid.clone());
+            // The first ready pod shows in the job's status: look soon.
+            if let Some(due) = job.due.filter(|due| job.reported.no_ready_pod && *due > now + YOUNG)
+            {
+                job.due = Some(now + YOUNG);
+                self.due.remove(&meta.target.namespace, due, &meta.workload_uid);
+                self.due.insert(&meta.target.namespace, now + YOUNG, &meta.workload_uid);
+            }
             return;
         }
         let namespace = &meta.target.namespace;
@@ -159,7 +181,7 @@ impl UnreadyJobs {
             unready,
             examinations: 0,
             due: Some(due),
-            reported: Vec::new(),
+            reported: Report::default(),
             reported_at: now,
         };
         self.jobs.insert(workload_uid, suspect);
@@ -221,16 +243,18 @@ impl UnreadyJobs {
         of: &JobIdentity,
         found: Examined,
         now: Instant,
-    ) -> Option<Vec<JobTrouble>> {
+    ) -> Option<Report> {
         let job =
             self.jobs.get_mut(&of.workload_uid).filter(|job| job.identity.attempt == of.attempt)?;
         job.examinations += 1;
         let mut delay = delay(job.examinations);
         let mut news = None;
-        if let Examined::Found { troubles, young } = found {
-            let same = is_same(&job.reported, &troubles);
-            if !same || (job.reported != troubles && now >= job.reported_at + COUNT) {
-                (job.reported, job.reported_at) = (troubles, now);
+        if let Examined::Found { troubles, young, no_ready_pod } = found {
+            let report = Report { troubles, no_ready_pod };
+            let same = is_same(&job.reported.troubles, &report.troubles)
+                && job.reported.no_ready_pod == no_ready_pod;
+            if !same || (job.reported != report && now >= job.reported_at + COUNT) {
+                (job.reported, job.reported_at) = (report, now);
                 news = Some(job.reported.clone());
             }
             if young {
@@ -287,7 +311,7 @@ mod tests {
     fn found(reason: &str, count: u32) -> Examined {
         let trouble = JobTrouble { reason: reason.into(), count, ..JobTrouble::default() };
         let troubles = if reason.is_empty() { Vec::new() } else { vec![trouble] };
-        Examined::Found { troubles, young: false }
+        Examined::Found { troubles, young: false, no_ready_pod: false }
     }
 
     struct Bench {
@@ -368,6 +392,19 @@ mod tests {
             assert_eq!(bench.unready_jobs.take_resolved(), [("w".to_owned(), 1)], "{case}");
             assert_eq!(bench.unready_jobs.take_resolved(), [], "{case}");
         }
+    }
+
+    #[test]
+    fn job_without_ready_pod_is_examined_soon_after_a_change() {
+        let none = || Examined::Found { troubles: Vec::new(), young: false, no_ready_pod: true };
+        let mut bench = Bench::waiting();
+        assert_eq!(bench.examine(none()), (3, true));
+        assert_eq!(bench.examine(none()), (3, false), "once");
+        bench.note(1, "j", true);
+        assert_eq!(bench.examine(found("", 0)), (YOUNG.as_secs(), true), "a pod is ready");
+        bench.examine(none());
+        bench.note(1, "j", false);
+        assert_eq!(bench.unready_jobs.take_resolved(), [("w".to_owned(), 1)]);
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub(crate) enum Judgement {
     Wavers,
     /// Kueue does not decide it the same way each time, but not once as the engine does.
     Chance,
+    /// It differs by a difference that docs/compatibility.md names.
+    Named,
     /// Kueue cannot play it: it is no valid scenario.
     Invalid,
 }

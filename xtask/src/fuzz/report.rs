@@ -16,6 +16,7 @@ struct Count {
     wavering: usize,
     chance: usize,
     invalid: usize,
+    named: usize,
     decisions: usize,
 }
 
@@ -31,6 +32,7 @@ impl Counts {
             Judgement::Wavers => count.wavering += 1,
             Judgement::Chance => count.chance += 1,
             Judgement::Invalid => count.invalid += 1,
+            Judgement::Named => count.named += 1,
         }
     }
 
@@ -61,6 +63,9 @@ impl fmt::Display for Count {
                 self.chance
             )?;
         }
+        if self.named > 0 {
+            write!(f, ", {} by pods that ask for nothing, as named", self.named)?;
+        }
         if self.invalid > 0 {
             write!(f, ", {} that Kueue cannot play", self.invalid)?;
         }
@@ -78,6 +83,7 @@ impl fmt::Display for Counts {
             all.wavering += count.wavering;
             all.chance += count.chance;
             all.invalid += count.invalid;
+            all.named += count.named;
             all.decisions += count.decisions;
         }
         write!(f, "{:<14} {all}", "all")

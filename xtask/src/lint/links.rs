@@ -1,7 +1,10 @@
 //! Links between files of the repository lead somewhere: those of pages, with their anchors, and pages named in sources.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Component, Path, PathBuf};
+
+use anyhow::Context;
 
 use super::fail_if_any;
 use super::files::{Sources, is_test};
@@ -19,6 +22,7 @@ pub(super) fn check(sources: &Sources) -> anyhow::Result<()> {
             }
         }
     }
+    findings.extend(runbooks(&anchors)?);
     for source in &sources.rust {
         // The selection by changed files names invented pages in its tests.
         if is_test(&source.path) || source.path.starts_with("xtask") {
@@ -31,6 +35,32 @@ pub(super) fn check(sources: &Sources) -> anyhow::Result<()> {
         }
     }
     fail_if_any(&findings, "links are relative to the page")
+}
+
+/// Each alert has a runbook, under a heading of the page.
+fn runbooks(anchors: &BTreeMap<&Path, BTreeSet<String>>) -> anyhow::Result<Vec<String>> {
+    const RULES: &str = "deploy/monitoring/rules.yaml";
+    const PAGE: &str = "docs/runbooks.md";
+    let text = fs::read_to_string(run::root().join(RULES))
+        .with_context(|| format!("cannot read {RULES}"))?;
+    let field = |line: &str, name: &str| -> Option<String> {
+        Some(line.trim().trim_start_matches("- ").strip_prefix(name)?.trim().to_owned())
+    };
+    let alerts: Vec<String> = text.lines().filter_map(|line| field(line, "alert:")).collect();
+    let links: Vec<String> = text.lines().filter_map(|line| field(line, "runbook_url:")).collect();
+    let headings = anchors.get(Path::new(PAGE));
+    let has_heading = |slug: &str| headings.is_some_and(|its| its.contains(slug));
+    let mut findings = Vec::new();
+    for alert in alerts {
+        let slug = alert.to_lowercase();
+        if !links.contains(&format!("{PAGE}#{slug}")) {
+            findings.push(format!("{RULES}: {alert} has no runbook_url {PAGE}#{slug}"));
+        }
+        if !has_heading(&slug) {
+            findings.push(format!("{PAGE}: no heading {alert}"));
+        }
+    }
+    Ok(findings)
 }
 
 /// Targets of inline links and pictures with their lines, outside code blocks and code spans.

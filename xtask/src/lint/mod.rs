@@ -1,6 +1,7 @@
 //! Checks that run no test: format, Clippy, dependencies, and the shape and words of sources and pages.
 
 mod actions;
+mod book;
 mod cargo;
 mod circles;
 mod exceptions;
@@ -15,6 +16,7 @@ mod tokens;
 use anyhow::bail;
 use switchyard_parts::{Part, Parts};
 
+use crate::reference;
 use crate::report::{Report, Tier};
 use files::Sources;
 
@@ -60,6 +62,9 @@ fn text(report: &Report, update: bool) {
         check("names of tests", &|| names::check(&sources, update));
         check("lengths of files", &|| sizes::check(&sources));
         check("links", &|| links::check(&sources));
+        check("pages of the book", &|| book::check_summary(&sources));
+        check("commands of the pages", &|| book::check_commands(&sources));
+        check("reference pages", &reference::check);
         check("types of the glossary", &|| glossary::check(&sources));
     }
     let tools = report.part(Tier::Build, "build Vale and actionlint", || {

@@ -56,6 +56,36 @@ pub(super) const BREAKS: &[Break] = &[
         ),
     },
     Break {
+        name: "stuck-for-ever",
+        says: "a job without a ready pod is moved more often than its policy allows",
+        file: "hub/dispatcher/src/dispatcher/stuck.rs",
+        by: Finder::Simulation,
+        change: (
+            "facts.stuck.moves >= policy.times",
+            "facts.stuck.moves >= policy.times && !crate::is_broken(\"stuck-for-ever\")",
+        ),
+    },
+    Break {
+        name: "stuck-though-ready",
+        says: "a running job counts as one without a ready pod",
+        file: "hub/dispatcher/src/dispatcher/stuck.rs",
+        by: Finder::Simulation,
+        change: (
+            "Some(State::Running) => no_ready_pod,",
+            "Some(State::Running) => no_ready_pod || crate::is_broken(\"stuck-though-ready\"),",
+        ),
+    },
+    Break {
+        name: "stuck-in-silence",
+        says: "time without reports of the cluster counts as time without a ready pod",
+        file: "hub/dispatcher/src/dispatcher/fences.rs",
+        by: Finder::Test("switchyard-dispatcher", "time_without_reports_does_not_count"),
+        change: (
+            "            (remote.stalled_since, remote.confirmed_at) = (None, None);\n",
+            "            if !crate::is_broken(\"stuck-in-silence\") {\n                (remote.stalled_since, remote.confirmed_at) = (None, None);\n            }\n",
+        ),
+    },
+    Break {
         name: "old-word",
         says: "what a cluster says of an earlier attempt is taken for the word on a later one",
         file: "hub/dispatcher/src/dispatcher/observed.rs",

@@ -213,6 +213,18 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
             "about half an hour",
             &["release", "--twice", "--out", "target/nightly/release"],
         ),
+        Step {
+            name: "book",
+            what: "the pages as a book, in target/book",
+            command: {
+                let mut mdbook = Command::new("mdbook");
+                mdbook.args(["build", "docs"]).current_dir(run::root());
+                mdbook
+            },
+            missing: None,
+            tests: false,
+            usually: "seconds".to_owned(),
+        },
         own(
             "instructions",
             "instructions of the engine's cycles beside the recorded ones",
@@ -265,6 +277,9 @@ fn missing(step: &str, args: &Args) -> Option<String> {
         }
         "release" if !run::has("musl-gcc", "--version") => "there is no musl-gcc",
         "release" if !run::has("rustup", "--version") => "there is no rustup",
+        "book" if !run::has("mdbook", "--version") => {
+            "there is no mdbook: cargo install --locked mdbook"
+        }
         "real-nodes" => return test::why_no_nodes(),
         "instructions" if !run::has("valgrind", "--version") => "there is no valgrind",
         _ => return None,

@@ -10,7 +10,9 @@ pub use elastic::{validate_autoscaling, validate_elastic};
 pub use topology::validate_topology;
 
 use crate::{JobKind, SuspendMode, meta, number};
-use switchyard_api::validate::{admission_gated_by, admission_gated_by_update, on_disconnect};
+use switchyard_api::validate::{
+    admission_gated_by, admission_gated_by_update, on_disconnect, on_stuck,
+};
 use switchyard_syntax::{
     affinity,
     field::{FieldError, Path},
@@ -87,6 +89,7 @@ fn validate_common(kind: &dyn JobKind, job: &Value) -> Vec<FieldError> {
     let annotations = meta::string_map(job, "/metadata/annotations");
     errors.extend(admission_gated_by(&annotations));
     errors.extend(on_disconnect(&annotations));
+    errors.extend(on_stuck(&annotations));
     errors.extend(affinity::check(&annotations));
     errors
 }

@@ -205,10 +205,14 @@ pub mod finished {
 /// Reasons of [`super::WORKER_TROUBLE`], besides those that clusters report
 /// (`switchyard_proto::trouble`).
 pub mod worker_trouble {
-    /// The cluster does not answer.
+    /// The cluster is not connected.
     pub const CLUSTER_UNREACHABLE: &str = "ClusterUnreachable";
+    /// The cluster is connected, and its agent does not reach its own API server.
+    pub const AGENT_UNABLE: &str = "AgentUnable";
     /// The MultiKueueCluster was deleted.
     pub const CLUSTER_REMOVED: &str = "ClusterRemoved";
+    /// No pod of the job is ready, its policy `onStuck` counts, and no other problem is known.
+    pub const NO_READY_POD: &str = "NoReadyPod";
     /// The problem is resolved.
     pub const RESOLVED: &str = "Resolved";
 }
@@ -380,6 +384,8 @@ pub mod events {
     pub const WORKER_TROUBLE: &str = "WorkerTrouble";
     /// The problem of a job on its worker cluster is resolved.
     pub const WORKER_TROUBLE_RESOLVED: &str = "WorkerTroubleResolved";
+    /// A job without a ready pod was withdrawn from its worker cluster. Specific to Switchyard.
+    pub const STUCK: &str = "Stuck";
 
     /// The reason of the event for an eviction, such as `EvictedDueToPreempted`.
     #[must_use]

@@ -113,6 +113,7 @@ pub fn dispatched_status(
         workload_uid,
         cluster_name: Some(dispatch.cluster.clone()),
         history: before.history,
+        stuck_moves: before.stuck_moves,
     });
     edit.reserve(admission);
     edit.sync_admitted();

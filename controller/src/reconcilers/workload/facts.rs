@@ -3,10 +3,13 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use switchyard_api::{
+    conditions, names,
     v1beta2::{ClusterQueue, LocalQueue, Workload},
     variants,
 };
 use switchyard_config::{Configuration, GoDuration};
+use switchyard_jobs::{external_kind, kind_of_owner};
+use switchyard_platform::clock::since;
 
 use crate::{
     context::Context,
@@ -96,6 +99,49 @@ pub(crate) struct Facts {
     pub owner_gone: bool,
     /// Whether, on a hub, a copy may remain on a connected cluster.
     pub held_by_cluster: bool,
+    /// Whether the workload's status shows whether its pods are ready.
+    pub readiness: Readiness,
+}
+
+/// Whether a workload's status shows whether its pods are ready.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// It runs here, or on a cluster that reports.
+    #[default]
+    Shown,
+    /// It is on a cluster that does not report now.
+    Stale,
+    /// It is on a cluster, and the status of its kind does not tell.
+    Unknown,
+}
+
+/// After a cluster's return, its jobs' statuses are current within this time.
+const STATUSES_WITHIN: Duration = Duration::from_secs(30);
+
+impl Readiness {
+    fn of(ctx: &Context, subject: &Workload) -> Self {
+        let status = subject.status.as_ref();
+        let Some(cluster) = status.and_then(|status| status.cluster_name.as_deref()) else {
+            return Self::Shown;
+        };
+        let mut owners = subject.metadata.owner_references.iter().flatten();
+        let is_external = owners.any(|owner| {
+            kind_of_owner(&owner.api_version, &owner.kind)
+                .is_none_or(|kind| external_kind(kind.id().framework).is_some())
+        });
+        if is_external {
+            return Self::Unknown;
+        }
+        let known = ctx.stores.multi_kueue_clusters.get("", cluster);
+        let status = known.as_ref().and_then(|known| known.status.as_ref());
+        let active =
+            status.and_then(|status| conditions::find(&status.conditions, conditions::ACTIVE));
+        let is_heard = active.is_some_and(|active| {
+            let heard_for = since(ctx.clock.now(), active.last_transition_time.0);
+            active.status == conditions::TRUE && heard_for >= STATUSES_WITHIN
+        });
+        if is_heard { Self::Shown } else { Self::Stale }
+    }
 }
 
 impl Facts {
@@ -125,6 +171,7 @@ impl Facts {
             owner_gone,
             held_by_cluster: ctx.role == Role::Hub
                 && workload::is_awaited_from_cluster(subject, |cluster| ctx.is_awaited(cluster)),
+            readiness: Readiness::of(ctx, subject),
         }
     }
 }

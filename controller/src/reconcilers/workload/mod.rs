@@ -14,7 +14,7 @@ mod triggers;
 use std::sync::Arc;
 
 pub(crate) use decide::{Notification, Plan, decide};
-pub(crate) use facts::{Facts, PodsReadyRules, Rules};
+pub(crate) use facts::{Facts, PodsReadyRules, Readiness, Rules};
 use tokio_util::sync::CancellationToken;
 
 use crate::{context::Context, engine::views::Views};

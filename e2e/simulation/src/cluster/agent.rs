@@ -31,6 +31,7 @@ impl World {
         }
         let delay = self.dice(1 + cluster).between(1, 300);
         self.after(delay, Event::Dial { cluster, boot });
+        self.after(5_000, Event::Examine { cluster, boot });
     }
 
     /// The agent's process crashes.

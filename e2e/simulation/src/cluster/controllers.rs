@@ -274,7 +274,8 @@ impl World {
         }
         job.active = true;
         let attempt = job.meta.attempt;
-        let pods = Pods { workload, attempt };
+        let ready = (self.clusters[cluster].unready == 0).then_some(self.now);
+        let pods = Pods { workload, attempt, ready };
         self.clusters[cluster].pods.insert(object.to_owned(), pods);
         let Some(stored) = self.clusters[cluster].objects.get_mut(&(ObjectKind::Job, workload))
         else {
@@ -284,6 +285,13 @@ impl World {
         let run = stored.run;
         self.check_start(cluster, workload, attempt);
         self.touch(cluster, ObjectKind::Job, workload);
+        if ready.is_none() || self.mutated(Mutation::UnreadyForEver) {
+            self.examine_soon(cluster);
+        }
+        if ready.is_none() {
+            // The job goes on when the fault ends.
+            return;
+        }
         let object = object.to_owned();
         self.after(
             self.plan.workloads[workload].runs,

@@ -4,6 +4,7 @@ mod agent;
 mod brief;
 mod controllers;
 mod hostile;
+mod readiness;
 mod requests;
 
 use switchyard_ledger::{

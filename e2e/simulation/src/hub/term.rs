@@ -282,7 +282,8 @@ impl World {
                 if phase != Phase::Absent && !known {
                     let reasons = vec![Reason::new(CANNOT_SEND, "the workload is gone")];
                     let state = State::Refused;
-                    let (job_status, origin, gate) = (false, None, None);
+                    let (job_status, no_ready_pod) = (false, false);
+                    let (origin, gate) = (None, None);
                     let observation = Observation {
                         uid,
                         namespace,
@@ -291,6 +292,7 @@ impl World {
                         state,
                         reasons,
                         job_status,
+                        no_ready_pod,
                         origin,
                         gate,
                     };

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use switchyard_dispatcher::{
-    CheckStatus, DispatchEvent, LossPolicy, MemoryReservation, Name, Uid, WorkloadFacts,
-    WorkloadState,
+    CheckStatus, DispatchEvent, LossPolicy, MemoryReservation, Name, StuckFacts, Uid,
+    WorkloadFacts, WorkloadState,
 };
 use switchyard_flags::simulate::Mutation;
 use switchyard_scheduler::{Amount, PodSet};
@@ -45,6 +45,7 @@ impl World {
             nominated: Vec::new(),
             grace: 5_000,
             on_disconnect: self.plan.workloads[index].loss,
+            stuck: StuckFacts { policy: self.plan.workloads[index].stuck, ..StuckFacts::default() },
             affinity: None,
             move_request: None,
             subject: Some(subject(index)),
@@ -61,6 +62,7 @@ impl World {
             job_ended: None,
             finished_at: None,
             ends: 0,
+            stuck_moves: 0,
             committed: BTreeSet::new(),
             losses: BTreeSet::from([self.plan.workloads[index].loss]),
             changed: 0,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use switchyard_dispatcher::write_guard::{WriteDecision, check};
 use switchyard_dispatcher::{
-    CheckStatus, Uid, WorkloadFacts, WorkloadWrite, WriteOutcome, WriteResult, WriteRetries,
+    CheckStatus, STUCK, Uid, WorkloadFacts, WorkloadWrite, WriteOutcome, WriteResult, WriteRetries,
 };
 use switchyard_flags::simulate::Mutation;
 
@@ -47,7 +47,13 @@ fn apply(write: &WorkloadWrite, facts: &mut WorkloadFacts) {
                 facts.nominated.clone_from(nominated);
             }
         }
-        WorkloadWrite::Retry { .. } => facts.state.check = Some((CHECK.into(), CheckStatus::Retry)),
+        WorkloadWrite::Retry { retried, .. } => {
+            facts.state.check = Some((CHECK.into(), CheckStatus::Retry));
+            if let Some(left) = retried.as_ref().filter(|left| left.reason == STUCK) {
+                facts.stuck.moves += 1;
+                facts.stuck.clusters.push(left.cluster.clone());
+            }
+        }
         WorkloadWrite::Release => facts.state.reserved = false,
         WorkloadWrite::Finish { .. } => facts.state.finished = true,
     }
@@ -149,6 +155,7 @@ impl World {
     fn perform_write(&mut self, job: &WriteJob) -> WriteReply {
         let (forget, blind) =
             (self.mutated(Mutation::ForgetAttempt), self.mutated(Mutation::WriteBlind));
+        let forget_moves = self.mutated(Mutation::ForgetMoves);
         let Some(object) = self.api.objects.get_mut(&job.uid).filter(|object| !object.deleted)
         else {
             return WriteReply::Gone;
@@ -160,8 +167,11 @@ impl World {
             self.check_left((job.hub, job.epoch), job.asked, &job.uid, it);
         }
         let Some(object) = self.api.objects.get_mut(&job.uid) else { return WriteReply::Gone };
-        let before = object.facts.state.attempt;
+        let (before, moves) = (object.facts.state.attempt, object.facts.stuck.moves);
         apply(&job.write, &mut object.facts);
+        if forget_moves {
+            object.facts.stuck.moves = moves;
+        }
         match &*job.write {
             WorkloadWrite::Commit { cluster, attempt, .. }
             | WorkloadWrite::Rename { cluster, attempt, .. }

@@ -20,6 +20,7 @@ impl FaultKind {
             Self::WatchGap(_) => "fault: watch gap",
             Self::Slow(_) => "fault: slow",
             Self::Forged(_) => "fault: forged",
+            Self::PodsNotReady(_) => "fault: pods not ready",
             Self::ClockJump { .. } => "fault: clock jump",
             Self::Release => "fault: release",
             Self::StoreLost { .. } => "fault: store lost",
@@ -67,6 +68,7 @@ impl FaultKind {
             | Self::RejectsCreations(cluster)
             | Self::Flood(cluster)
             | Self::Forged(cluster)
+            | Self::PodsNotReady(cluster)
             | Self::WorkerEvicts { cluster, .. }
             | Self::WorkerDeletes { cluster, .. }
             | Self::Replaced { cluster, .. }

@@ -1,6 +1,6 @@
 //! Groups of related faults, for runs that chance alone rarely produces.
 
-use switchyard_dispatcher::{DispatchMode, LossPolicy};
+use switchyard_dispatcher::{DispatchMode, LossPolicy, StuckPolicy};
 
 use super::{
     ClusterPlan, Fault, FaultKind, ISOLATED_FROM, LAST_SUBMIT, Ms, Noise, Plan, roll_loss,
@@ -8,6 +8,28 @@ use super::{
 use crate::dice::Dice;
 
 impl Plan {
+    /// On some clusters, pods do not become ready for a while, and jobs have the policy `onStuck`.
+    pub(super) fn get_stuck(&mut self, dice: &mut Dice) {
+        for workload in &mut self.workloads {
+            let after = i64::try_from(dice.between(10, 100)).unwrap_or(0) * 1_000;
+            let times = u32::try_from(dice.between(1, 3)).unwrap_or(1);
+            workload.stuck = dice.chance(800).then_some(StuckPolicy { after, times });
+            if dice.chance(300) {
+                workload.runs += dice.between(60_000, 200_000);
+            }
+        }
+        for cluster in 0..self.clusters.len() {
+            if !dice.chance(700) || (self.is_isolated() && cluster > 0) {
+                continue;
+            }
+            let first = self.workloads.iter().map(|workload| workload.at).min().unwrap_or(0);
+            let at = first.saturating_sub(1_000) + dice.between(0, 10_000);
+            let lasts = dice.between(20_000, 250_000);
+            let kind = FaultKind::PodsNotReady(cluster);
+            self.faults.push(Fault { at, until: at + lasts, kind });
+        }
+    }
+
     /// While a cluster is unreachable, a workload is evicted and the hub restarts.
     pub(super) fn lose_sight(&mut self, dice: &mut Dice) {
         let workload = dice.index(self.workloads.len());

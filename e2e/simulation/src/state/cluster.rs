@@ -33,6 +33,8 @@ pub(crate) struct Stored {
 pub(crate) struct Pods {
     pub(crate) workload: usize,
     pub(crate) attempt: u64,
+    /// Since when they are ready.
+    pub(crate) ready: Option<Ms>,
 }
 
 pub(crate) struct Cluster {
@@ -52,6 +54,8 @@ pub(crate) struct Cluster {
     pub(crate) outage: u32,
     pub(crate) gap: u32,
     pub(crate) rejects_creations: u32,
+    /// Faults during which pods do not become ready.
+    pub(crate) unready: u32,
     pub(crate) expired: u32,
     /// The present `onDisconnect` policy, and all earlier ones.
     pub(crate) loss: LossPolicy,
@@ -110,6 +114,7 @@ impl Cluster {
             dropped: BTreeSet::new(),
             gap: 0,
             rejects_creations: 0,
+            unready: 0,
             expired: 0,
             loss: plan.loss,
             losses: BTreeSet::from([plan.loss]),
@@ -178,6 +183,8 @@ pub(crate) struct Agent {
     pub(crate) listed: BTreeSet<ObjectKind>,
     pub(crate) watched: BTreeMap<ObjectKind, Ms>,
     pub(crate) tick: Option<Ms>,
+    /// Jobs that it reported without a ready pod: uid of the hub's Workload, and attempt.
+    pub(crate) without_ready_pod: BTreeSet<(String, u64)>,
     /// The highest epoch since the process started.
     pub(crate) epoch: u64,
     pub(crate) failures: u32,
@@ -204,6 +211,7 @@ impl Default for Agent {
             listed: BTreeSet::new(),
             watched: BTreeMap::new(),
             tick: None,
+            without_ready_pod: BTreeSet::new(),
             epoch: 0,
             failures: 0,
         }

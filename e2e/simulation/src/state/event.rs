@@ -50,6 +50,11 @@ pub(crate) enum Event {
         cluster: usize,
         boot: u32,
     },
+    /// The agent examines the pods of jobs that are not ready.
+    Examine {
+        cluster: usize,
+        boot: u32,
+    },
     /// A request of the agent reaches its API server.
     Act {
         cluster: usize,
@@ -203,6 +208,7 @@ impl Event {
             | Self::List { cluster, .. }
             | Self::Watch { cluster, .. }
             | Self::CapacityChanged { cluster, .. }
+            | Self::Examine { cluster, .. }
             | Self::Flood { cluster, .. }
             | Self::Done { cluster, .. } => Process::Agent(*cluster),
             Self::Packet { link, up } => {

@@ -31,6 +31,8 @@ pub(crate) struct Object {
     pub(crate) finished_at: Option<Ms>,
     /// Writes of an end.
     pub(crate) ends: u32,
+    /// Writes that withdrew it for lack of a ready pod.
+    pub(crate) stuck_moves: u32,
     /// Every cluster and attempt that was ever written.
     pub(crate) committed: BTreeSet<(usize, u64)>,
     /// Every policy that it ever had.

@@ -46,8 +46,11 @@ impl Case {
         let expected = self.fires.iter().map(|(labels, summary)| {
             let mut all = rule["labels"].as_object().cloned().unwrap_or_default();
             all.extend(labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())));
-            let description = text(&rule["annotations"], "description");
-            json!({"exp_labels": all, "exp_annotations": {"summary": summary, "description": description}})
+            let written = |name: &str| text(&rule["annotations"], name);
+            let (description, runbook) = (written("description"), written("runbook_url"));
+            let annotations =
+                json!({"summary": summary, "description": description, "runbook_url": runbook});
+            json!({"exp_labels": all, "exp_annotations": annotations})
         });
         let expected: Vec<Value> = expected.collect();
         let at = format!("{}m", self.minutes);

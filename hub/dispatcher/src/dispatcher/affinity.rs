@@ -14,6 +14,8 @@ use crate::{DispatchAction, Name, Reason, UnixMillis, WorkloadFacts};
 /// Preference for a cluster apart from its capacity. The smallest is best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
+    /// Zero unless the workload was stuck there; the latest such cluster is highest.
+    stuck: usize,
     /// Number of rules that prefer the cluster.
     preferred: Reverse<usize>,
     cost: i32,
@@ -30,11 +32,12 @@ impl Dispatcher {
 
     pub(super) fn preference_rank(&self, facts: &WorkloadFacts, cluster: &Name) -> Rank {
         let Some(known) = self.clusters.get(cluster) else {
-            return Rank { preferred: Reverse(0), cost: 0 };
+            return Rank { stuck: 0, preferred: Reverse(0), cost: 0 };
         };
         let preferred =
             facts.affinity.as_ref().map_or(0, |it| it.preference(cluster, &known.config.labels));
-        Rank { preferred: Reverse(preferred), cost: known.config.cost }
+        let stuck = facts.stuck_rank(cluster);
+        Rank { stuck, preferred: Reverse(preferred), cost: known.config.cost }
     }
 
     /// The configured clusters that no rule excludes.

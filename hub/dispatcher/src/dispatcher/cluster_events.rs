@@ -133,6 +133,11 @@ impl Dispatcher {
         if ready {
             cluster.opened_at_event = self.events;
         }
+        // Meanwhile, the agent could not see its pods.
+        self.change_on(name, |remote| {
+            remote.stalled_since = remote.stalled_since.filter(|_| ready).map(|_| now);
+            remote.confirmed_at = None;
+        });
         self.mark_on(name);
         self.scan_waiting(name, true, now, out);
     }

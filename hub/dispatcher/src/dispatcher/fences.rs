@@ -41,7 +41,7 @@ impl AnnouncedFence {
 impl Dispatcher {
     /// The policy that is configured for the workload. A fence needs an agent: on a cluster without
     /// one, the cluster's policy applies.
-    fn policy(&self, cluster: &Name, facts: &WorkloadFacts) -> LossPolicy {
+    pub(super) fn policy(&self, cluster: &Name, facts: &WorkloadFacts) -> LossPolicy {
         let rules = self.clusters.get(cluster).map(|known| &known.config);
         match (facts.on_disconnect, rules) {
             (Some(LossPolicy::Fence { .. }), Some(rules)) if rules.unfenced => rules.on_disconnect,
@@ -124,11 +124,13 @@ impl Dispatcher {
         self.change_on(name, |remote| remote.fence.may_be_delivered = true);
     }
 
-    /// A session ends: mark the fences that it surely delivered.
+    /// A session ends: mark the fences that it surely delivered. Whether pods are ready is unknown
+    /// from now on.
     pub(super) fn mark_contact(&mut self, name: &Name, now: UnixMillis) {
         let Some(cluster) = self.clusters.get(name).filter(|it| it.is_connected) else { return };
         let since = cluster.since;
         self.change_on(name, |remote| {
+            (remote.stalled_since, remote.confirmed_at) = (None, None);
             let fence = &mut remote.fence;
             if has_delivered_since(since, fence.announced_at, now) {
                 fence.delivered = fence.announced;

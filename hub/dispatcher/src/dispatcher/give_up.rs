@@ -12,29 +12,55 @@ use crate::{LossPolicy, Name, UnixMillis};
 pub enum Contact {
     /// Connected: the reported state is current.
     Live,
-    /// Disconnected, or its agent is not ready.
-    Silent {
-        since: UnixMillis,
-        /// When the workload is given up. None: not by its policy.
-        given_up: Option<UnixMillis>,
-    },
+    /// Disconnected.
+    Silent(LostContact),
+    /// Connected, but its agent does not reach its own API server.
+    NotReady(LostContact),
     /// The MultiKueueCluster is deleted.
-    Removed {
-        /// When the workload is given up. None: not by its policy.
-        given_up: Option<UnixMillis>,
-    },
+    Removed(LostContact),
+}
+
+/// The outlook of a workload on a cluster without current state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostContact {
+    /// Since when its state is not current.
+    pub since: UnixMillis,
+    /// When the workload is given up. None: not by its policy.
+    pub given_up: Option<UnixMillis>,
+    /// The configured policy of the workload.
+    pub policy: LossPolicy,
+    /// The policy is a fence that the agent may not know or could not carry out, so the workload
+    /// stays as under [`LossPolicy::Hold`].
+    pub is_fence_unsure: bool,
+    /// An administrator declared the cluster lost.
+    pub is_declared_lost: bool,
 }
 
 impl Dispatcher {
     pub fn contact(&self, cluster: &Name, uid: &str) -> Contact {
-        let given_up = self.entries.get(uid).and_then(|entry| self.give_up_at(cluster, entry));
-        match self.clusters.get(cluster) {
+        let entry = self.entries.get(uid);
+        let known = self.clusters.get(cluster);
+        let policy = entry.map_or_else(LossPolicy::default, |it| self.policy(cluster, &it.facts));
+        let lost = |since: UnixMillis| LostContact {
+            since,
+            given_up: entry.and_then(|entry| self.give_up_at(cluster, entry)),
+            policy,
+            is_fence_unsure: policy.fence().is_some()
+                && entry.is_some_and(|it| self.reliable_policy(cluster, it) == LossPolicy::Hold),
+            is_declared_lost: known.is_some_and(|it| it.config.declared_lost),
+        };
+        match known {
             Some(known) if known.exists => match (known.is_connected, known.not_ready_since) {
                 (true, None) => Contact::Live,
-                (true, Some(since)) => Contact::Silent { since, given_up },
-                (false, _) => Contact::Silent { since: known.since, given_up },
+                (true, Some(since)) => Contact::NotReady(lost(since)),
+                // Its reports while its agent was not ready were not current either.
+                (false, not_ready) => {
+                    let since = not_ready.unwrap_or(known.since).min(known.since);
+                    Contact::Silent(lost(since))
+                }
             },
-            _ => Contact::Removed { given_up },
+            Some(known) => Contact::Removed(lost(known.since)),
+            None => Contact::Removed(lost(self.started)),
         }
     }
 

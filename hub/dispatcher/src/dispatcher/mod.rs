@@ -25,6 +25,7 @@ mod refusals;
 mod renamed_clusters;
 mod replicas;
 mod scan_budget;
+mod stuck;
 mod tracked_workload;
 mod uid_aliases;
 mod workload_events;
@@ -44,9 +45,10 @@ use tracked_workload::TrackedWorkload;
 use uid_aliases::UidAliases;
 
 pub use breaker::BreakerTrip;
-pub use give_up::Contact;
+pub use give_up::{Contact, LostContact};
 pub use orphans::{MAX_WORKLOADS, OrphanView};
 pub use reconcile::TIMED_OUT;
+pub use stuck::{STUCK, Stuck, StuckOutlook};
 
 /// Longest pause between two tries of a failing write, in milliseconds.
 pub(super) const MAX_WRITE_BACKOFF: i64 = 30_000;

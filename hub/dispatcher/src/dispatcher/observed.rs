@@ -80,6 +80,7 @@ impl Dispatcher {
         remote.lost = false;
         remote.state = Some(observation.state);
         remote.reasons = observation.reasons;
+        remote.note_readiness(observation.no_ready_pod, now);
         if observation.origin.is_some() {
             remote.origin = observation.origin;
         }

@@ -14,6 +14,7 @@
 
 use super::acknowledgements::resend_changed_priority;
 use super::replicas::FOLLOWS;
+use super::stuck::STUCK;
 use super::tracked_workload::TrackedWorkload;
 use super::{Dispatcher, MAX_WRITE_BACKOFF};
 use crate::{
@@ -217,8 +218,8 @@ impl Dispatcher {
         self.check_running(entry, cluster, attempt, observed, now, out);
     }
 
-    /// Evicts the workload on the hub if its cluster evicted, lost, refused or gave up the attempt,
-    /// or if the workload shall move.
+    /// Evicts the workload on the hub if its cluster evicted, lost, refused or gave up the attempt.
+    /// Also if the workload shall move, or has no ready pod for too long.
     fn check_running(
         &mut self,
         entry: &mut TrackedWorkload,
@@ -282,7 +283,10 @@ impl Dispatcher {
             _ if self.is_given_up(cluster, entry, now) => {
                 (LOST, format!("Admitting remote lost, Previously: \"{previously}\""))
             }
-            _ => match self.reason_to_move(entry, cluster, now) {
+            _ => match self
+                .reason_to_move(entry, cluster, now)
+                .or_else(|| self.reason_to_withdraw(entry, cluster, now))
+            {
                 Some((reason, why)) => (reason, format!("{why}. Previously: \"{previously}\"")),
                 None => return,
             },
@@ -292,7 +296,7 @@ impl Dispatcher {
         }
         let may = match reason {
             LOST | VANISHED => self.may_give_up(entry, cluster, now, out),
-            DRAINED => self.is_within_rate(entry, now),
+            DRAINED | STUCK => self.is_within_rate(entry, now),
             _ => true,
         };
         if !may {
@@ -307,6 +311,9 @@ impl Dispatcher {
             matches!(observed, Some(State::Evicted | State::Unfit | State::Refused | State::Gone));
         if refuses && !(self.settings.mode.keeps_copies() && was_evicted) {
             self.record_refusal(entry, cluster, now);
+        }
+        if reason == STUCK {
+            self.record_stuck(entry, cluster, now);
         }
         let retried =
             Some(RetriedAttempt { cluster: cluster.clone(), attempt, reason, evicted_for });

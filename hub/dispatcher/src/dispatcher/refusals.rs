@@ -3,11 +3,12 @@
 //! The hub asks a cluster again at once when something changed there: it reconnected, was
 //! uncordoned, its agent became ready, or the LocalQueue was created, opened or got other quota.
 //! Otherwise the hub waits for a delay that doubles with each refusal. Lost and drained clusters,
-//! and move requests, are no refusals.
+//! and move requests, are no refusals. A cluster where no pod became ready counts as refusing.
 
 use std::collections::BTreeMap;
 
 use super::Dispatcher;
+use super::stuck::STUCK;
 use super::tracked_workload::TrackedWorkload;
 use crate::{Name, Reason, State, UnixMillis};
 
@@ -28,7 +29,7 @@ pub(super) struct Refusal {
 pub(super) struct Refusals(BTreeMap<Name, Refusal>);
 
 impl Refusals {
-    fn add(
+    pub(super) fn add(
         &mut self,
         cluster: &Name,
         reasons: Vec<Reason>,
@@ -51,6 +52,14 @@ impl Refusals {
 
     pub(super) fn forget(&mut self, cluster: &Name) {
         self.0.remove(cluster);
+    }
+
+    /// Forgets that no pod became ready there. Refusals by the cluster itself stay.
+    pub(super) fn forget_stuck(&mut self, cluster: &Name) {
+        let is_stuck = |refusal: &Refusal| refusal.reasons.iter().any(|it| it.code == STUCK);
+        if self.0.get(cluster).is_some_and(is_stuck) {
+            self.0.remove(cluster);
+        }
     }
 }
 

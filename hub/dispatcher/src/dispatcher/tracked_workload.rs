@@ -35,6 +35,10 @@ pub(crate) struct Remote {
     pub(super) lost: bool,
     /// When `phase` last changed.
     pub(super) since: UnixMillis,
+    /// Since when the cluster reports that the attempt has no ready pod, within this session.
+    pub(super) stalled_since: Option<UnixMillis>,
+    /// When the decision to withdraw the attempt for that may be carried out.
+    pub(super) confirmed_at: Option<UnixMillis>,
     /// The fence announced with this attempt.
     pub(super) fence: AnnouncedFence,
     /// Attempt, priority and class last sent to the cluster.
@@ -248,10 +252,12 @@ impl TrackedWorkload {
         self.has_new_policy |= facts.on_disconnect != self.facts.on_disconnect;
         let asks =
             facts.move_request.as_ref().filter(|_| facts.move_request != self.facts.move_request);
-        if let Some((_, to)) = asks.filter(|_| facts.state.cluster.is_none()) {
-            // The user may have removed the reason for the refusal. A running job is not stopped
-            // for a try.
-            self.refusals.forget(to);
+        // The user may have removed the reason for the refusal. A running job is not stopped for a
+        // try.
+        match asks {
+            Some((_, to)) if facts.state.cluster.is_none() => self.refusals.forget(to),
+            Some((_, to)) => self.refusals.forget_stuck(to),
+            None => {}
         }
         self.highest_attempt = self.highest_attempt.max(facts.state.attempt);
         if facts.state.reserved || facts.state.cluster.is_some() || facts.state.finished {
@@ -302,6 +308,7 @@ impl TrackedWorkload {
             // State and origin of a lower attempt do not apply to this one. The lower one may still
             // run: the agent removes it first, and then reports the new attempt.
             (remote.state, remote.origin) = (None, None);
+            (remote.stalled_since, remote.confirmed_at) = (None, None);
             remote.reasons.clear();
             remote.lost = false;
             remote.gate.renew();

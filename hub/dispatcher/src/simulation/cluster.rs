@@ -107,6 +107,7 @@ pub(super) fn observation(uid: &Uid, remote: &Remote) -> Observation {
         state: remote.state,
         reasons: Vec::new(),
         job_status: false,
+        no_ready_pod: false,
         origin: None,
         gate: remote.gate,
     }

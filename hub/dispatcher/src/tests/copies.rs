@@ -83,6 +83,7 @@ impl Bench {
                 state,
                 reasons,
                 job_status: true,
+                no_ready_pod: false,
                 origin,
                 gate: None,
             };

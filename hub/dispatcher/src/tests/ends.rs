@@ -178,6 +178,7 @@ fn only_status_of_committed_job_is_mirrored() {
         state: State::Running,
         reasons: Vec::new(),
         job_status: true,
+        no_ready_pod: false,
         origin: None,
         gate: None,
     };

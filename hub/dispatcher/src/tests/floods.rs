@@ -135,6 +135,7 @@ fn orphans_without_a_job_cost_their_cluster_budget() {
             state,
             reasons,
             job_status: false,
+            no_ready_pod: false,
             origin,
             gate,
         };

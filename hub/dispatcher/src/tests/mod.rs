@@ -23,6 +23,7 @@ mod renamed;
 mod replicas;
 mod silent_clusters;
 mod slices;
+mod stuck;
 mod waiting;
 
 pub(super) const START: UnixMillis = 1_000_000;
@@ -41,6 +42,7 @@ pub(super) fn facts(uid: &str) -> WorkloadFacts {
         nominated: Vec::new(),
         grace: 5_000,
         on_disconnect: None,
+        stuck: StuckFacts::default(),
         affinity: None,
         move_request: None,
         subject: None,
@@ -170,6 +172,7 @@ impl Bench {
             state,
             reasons,
             job_status: false,
+            no_ready_pod: false,
             origin: None,
             gate: None,
         };

@@ -197,6 +197,7 @@ fn burst_neither_records_nor_offers_elsewhere() {
         state: State::Waiting,
         reasons: vec![Reason::new("PendingEvaluation", "not considered yet")],
         job_status: false,
+        no_ready_pod: false,
         origin: None,
         gate: None,
     };

@@ -33,6 +33,7 @@ impl Bench {
             state,
             reasons: Vec::new(),
             job_status: false,
+            no_ready_pod: false,
             origin: None,
             gate,
         };

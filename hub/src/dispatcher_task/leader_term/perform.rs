@@ -42,7 +42,8 @@ impl LeaderTerm {
                     tracing::warn!(workload = %name, %namespace, %cluster, why, "cannot be sent");
                     let reasons = vec![Reason { code: CANNOT_SEND.to_owned(), message: why }];
                     let state = State::Refused;
-                    let (job_status, origin, gate) = (false, None, None);
+                    let (job_status, no_ready_pod) = (false, false);
+                    let (origin, gate) = (None, None);
                     let observation = Observation {
                         uid,
                         namespace,
@@ -51,6 +52,7 @@ impl LeaderTerm {
                         state,
                         reasons,
                         job_status,
+                        no_ready_pod,
                         origin,
                         gate,
                     };

@@ -6,21 +6,30 @@ use std::time::Duration;
 use jiff::Timestamp;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::workload as state;
-use switchyard_dispatcher::{Contact, Name, Uid, UnixMillis};
+use switchyard_dispatcher::{Contact, LostContact, Name, StuckOutlook, Uid, UnixMillis};
 use tokio::time::Instant;
 
 use super::LeaderTerm;
 use crate::api_objects::lost_since;
 use crate::dispatcher_task::TaskResult;
 use crate::dispatcher_task::troubles::{
-    Connection, TroubleDescription, TroubleOutcome, TroubleWrite, Urgency, describe,
-    recorded_trouble,
+    Connection, Loss, StuckJob, StuckNext, TroubleDescription, TroubleOutcome, TroubleWrite,
+    Urgency, describe, recorded_trouble,
 };
 
 /// A shorter silence of a cluster is not reported: it would cost a write for each of its jobs.
 const SILENT: Duration = Duration::from_secs(30);
 /// The same after a MultiKueueCluster's deletion: its jobs may go on under another name.
 const REMOVED: Duration = Duration::from_secs(5);
+
+/// A job without a ready pod is reported for that alone after this time, in milliseconds: most
+/// start sooner.
+const STARTS_WITHIN: i64 = 60_000;
+
+/// Whole seconds, so that messages differ only if the times do.
+fn wall(at: UnixMillis) -> Option<Timestamp> {
+    Timestamp::from_millisecond(at - at.rem_euclid(1000)).ok()
+}
 
 /// An unfinished workload on a cluster.
 struct Sent {
@@ -32,8 +41,32 @@ struct Sent {
 }
 
 impl LeaderTerm {
+    /// The outlook of a job without a ready pod, if `onStuck` counts for it.
+    fn stuck_job(&self, uid: &Uid) -> Option<StuckJob> {
+        let now = self.clock.now();
+        let stuck = self.dispatcher.stuck(uid, now)?;
+        let next = match stuck.next {
+            StuckOutlook::Withdraw { at, .. } => StuckNext::WithdrawAt(wall(at)?),
+            StuckOutlook::NoOtherCluster => StuckNext::NoOtherCluster,
+            StuckOutlook::NoMovesLeft => StuckNext::NoMovesLeft,
+        };
+        Some(StuckJob {
+            since: wall(stuck.since)?,
+            next_move: stuck.moves + 1,
+            times: stuck.times,
+            next,
+            is_long: now >= stuck.since.saturating_add(STARTS_WITHIN),
+        })
+    }
+
     /// Plans a write of the condition if the workload's trouble changed.
     pub(super) fn review_trouble(&mut self, uid: &Uid) {
+        if let Some(stuck) = self.dispatcher.stuck(uid, self.clock.now()) {
+            let long = self.clock.instant(stuck.since.saturating_add(STARTS_WITHIN));
+            if long > Instant::now() {
+                self.troubles.plan_at(uid, long);
+            }
+        }
         let Some(Sent { workload, description: now, .. }) = self.trouble_of(uid) else { return };
         let urgency = match (recorded_trouble(&workload), &now) {
             (None, None) => return,
@@ -68,28 +101,38 @@ impl LeaderTerm {
             return None;
         }
         let troubles = told.map(|told| told.troubles.as_slice()).unwrap_or_default();
-        let description = describe(&cluster, &connection, troubles);
+        let stuck = self.stuck_job(uid);
+        let description = describe(&cluster, &connection, troubles, stuck.as_ref());
         Some(Sent { workload, to: (cluster, attempt), description })
     }
 
     /// The hub's contact with a cluster. None while it is too early to report silence.
     fn connection(&self, cluster: &Name, uid: &Uid) -> Option<Connection> {
-        let wall = |at: UnixMillis| Timestamp::from_millisecond(at - at.rem_euclid(1000)).ok();
+        // An earlier hub process may have noticed it.
+        let since = |lost: LostContact| {
+            let known = self.ctx.stores.multi_kueue_clusters.get("", cluster);
+            let noticed = known.and_then(|known| lost_since(&known));
+            noticed.into_iter().chain(wall(lost.since)).min()
+        };
+        let shown = |lost: LostContact, since: Timestamp| Loss {
+            since,
+            given_up: lost.given_up.and_then(wall),
+            policy: lost.policy,
+            is_fence_unsure: lost.is_fence_unsure,
+            is_declared_lost: lost.is_declared_lost,
+        };
         Some(match self.dispatcher.contact(cluster, uid) {
             Contact::Live => Connection::Heard,
-            Contact::Removed { given_up } if self.is_quiet_for(cluster, REMOVED) => {
-                Connection::Removed { given_up: given_up.and_then(wall) }
+            Contact::Removed(lost) if self.is_quiet_for(cluster, REMOVED) => {
+                Connection::Removed(shown(lost, wall(lost.since)?))
             }
-            Contact::Silent { since, given_up } if self.is_quiet_for(cluster, SILENT) => {
-                let known = self.ctx.stores.multi_kueue_clusters.get("", cluster);
-                let since = known
-                    .and_then(|known| lost_since(&known))
-                    .into_iter()
-                    .chain(wall(since))
-                    .min()?;
-                Connection::Silent { since, given_up: given_up.and_then(wall) }
+            Contact::Silent(lost) if self.is_quiet_for(cluster, SILENT) => {
+                Connection::Silent(shown(lost, since(lost)?))
             }
-            Contact::Removed { .. } | Contact::Silent { .. } => return None,
+            Contact::NotReady(lost) if self.is_quiet_for(cluster, SILENT) => {
+                Connection::NotReady(shown(lost, since(lost)?))
+            }
+            Contact::Removed(_) | Contact::Silent(_) | Contact::NotReady(_) => return None,
         })
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use switchyard_dispatcher::Uid;
 use tokio::time::Instant;
 
-pub(super) use description::{Connection, TroubleDescription, describe};
+pub(super) use description::{Connection, Loss, StuckJob, StuckNext, TroubleDescription, describe};
 pub(super) use write::{TroubleWrite, recorded_trouble, resolve_trouble};
 
 /// Least time between two writes with different reasons.
@@ -60,6 +60,12 @@ impl TroubleQueue {
             Urgency::Words => WORDS,
         };
         let at = slot.written.map_or(now, |written| (written + pause).max(now));
+        self.at(uid, at);
+    }
+
+    /// Plans a look at a later time, when there may be something to write.
+    pub(super) fn plan_at(&mut self, uid: &Uid, at: Instant) {
+        self.slots.entry(uid.clone()).or_default().is_gone = false;
         self.at(uid, at);
     }
 

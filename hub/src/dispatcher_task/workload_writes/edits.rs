@@ -9,7 +9,7 @@ use switchyard_controller::Context;
 use switchyard_controller::engine::admission::{Dispatch, dispatched_status, reservation_status};
 use switchyard_controller::stores::dispatching::is_dispatching;
 use switchyard_controller::workload::{self as state, Edit};
-use switchyard_dispatcher::{RetriedAttempt, TIMED_OUT, WorkloadWrite};
+use switchyard_dispatcher::{RetriedAttempt, STUCK, TIMED_OUT, WorkloadWrite};
 use switchyard_platform::clock::whole_seconds;
 
 use super::super::troubles::resolve_trouble;
@@ -155,9 +155,6 @@ impl PendingWrite {
     }
 }
 
-/// The CRD's limit of past attempts.
-const HISTORY: usize = 8;
-
 /// Sets the MultiKueue check to `Retry`.
 fn set_check_retry(ctx: &Context, edit: &mut Edit, message: &str, now: Timestamp) {
     let checks = &mut edit.status.admission_checks;
@@ -170,15 +167,16 @@ fn set_check_retry(ctx: &Context, edit: &mut Edit, message: &str, now: Timestamp
 }
 
 fn record_past_attempt(edit: &mut Edit, retried: &RetriedAttempt, now: Timestamp) {
-    let history = &mut edit.status.dispatch.get_or_insert_default().history;
-    history.push(PastAttempt {
+    let dispatch = edit.status.dispatch.get_or_insert_default();
+    if retried.reason == STUCK {
+        dispatch.stuck_moves = dispatch.stuck_moves.saturating_add(1);
+    }
+    dispatch.remember(PastAttempt {
         attempt: signed(retried.attempt),
         cluster_name: retried.cluster.to_string(),
         reason: retried.reason.to_owned(),
         at: ApiTime(whole_seconds(now)),
     });
-    let surplus = history.len().saturating_sub(HISTORY);
-    history.drain(..surplus);
 }
 
 fn set_check_message(edit: &mut Edit, check: &str, message: &str) {

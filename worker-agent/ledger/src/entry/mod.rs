@@ -58,6 +58,8 @@ pub(crate) struct Entry {
     pub(crate) failing: Option<Failing>,
     /// The causes that keep the job of this attempt from starting.
     pub(crate) job_troubles: Option<(u64, Vec<JobTrouble>)>,
+    /// The attempt whose pods were examined, and none of which is ready.
+    pub(crate) no_ready_pod: Option<u64>,
     /// The priority that this cluster refused to set on its Workload.
     pub(crate) refused_priority: Option<Priority>,
     /// The Workload whose preemption gate was last opened, and the hub's time of that. The agent
@@ -101,6 +103,7 @@ impl Entry {
             rejection: None,
             failing: None,
             job_troubles: None,
+            no_ready_pod: None,
             refused_priority: None,
             gate_opened: None,
             gate_requested: None,

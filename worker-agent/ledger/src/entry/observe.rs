@@ -269,6 +269,8 @@ impl Entry {
                 }
                 _ => Vec::new(),
             },
+            no_ready_pod: verdict.state == State::Running
+                && self.no_ready_pod == Some(verdict.attempt),
         }
     }
 

@@ -126,6 +126,7 @@ pub(crate) fn content(observation: &Observation) -> u64 {
     for trouble in &observation.troubles {
         (&trouble.reason, &trouble.message, trouble.count).hash(&mut hasher);
     }
+    observation.no_ready_pod.hash(&mut hasher);
     if let Some(gate) = &observation.preemption_gate {
         (gate.opened_at(), gate.blocked_since()).hash(&mut hasher);
     }

@@ -251,10 +251,11 @@ impl Ledger {
                 self.apply_pod_statuses(namespace, &uid, attempt, status);
                 self.replan(&uid, now)
             }
-            WatchEvent::Troubles { workload_uid: uid, attempt, troubles } => {
+            WatchEvent::Troubles { workload_uid: uid, attempt, troubles, no_ready_pod } => {
                 let Some(entry) = self.entries.get_mut(&uid) else { return Vec::new() };
                 entry.job_troubles =
                     Some((attempt, troubles)).filter(|(_, troubles)| !troubles.is_empty());
+                entry.no_ready_pod = no_ready_pod.then_some(attempt);
                 self.replan(&uid, now)
             }
             WatchEvent::Listed { kind, gvk, uids } => self.on_listed(kind, &gvk, &uids, now),

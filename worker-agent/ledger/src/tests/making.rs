@@ -227,6 +227,7 @@ fn trouble_is_reported_for_its_attempt_until_over() {
             workload_uid: UID.to_owned(),
             attempt,
             troubles: troubles(reason),
+            no_ready_pod: false,
         });
         bench.now += Time::from_secs(1);
         bench.reported().into_iter().map(|it| it.troubles).collect::<Vec<_>>()
@@ -241,6 +242,27 @@ fn trouble_is_reported_for_its_attempt_until_over() {
         workload_uid: "stranger".to_owned(),
         attempt: 1,
         troubles: troubles("Volume"),
+        no_ready_pod: false,
     });
+    assert_eq!(bench.ledger.len(), 1);
+}
+
+#[test]
+fn job_without_ready_pod_is_reported_for_its_attempt() {
+    let see = |bench: &mut Bench, attempt, no_ready_pod| {
+        bench.observe(WatchEvent::Troubles {
+            workload_uid: UID.to_owned(),
+            attempt,
+            troubles: Vec::new(),
+            no_ready_pod,
+        });
+        bench.now += Time::from_secs(1);
+        bench.reported().into_iter().map(|it| it.no_ready_pod).collect::<Vec<_>>()
+    };
+    let mut bench = Bench::running();
+    assert_eq!(see(&mut bench, 1, true), [true]);
+    assert!(see(&mut bench, 1, true).is_empty(), "once");
+    assert_eq!(see(&mut bench, 1, false), [false]);
+    assert!(see(&mut bench, 2, true).is_empty(), "of no attempt that is here");
     assert_eq!(bench.ledger.len(), 1);
 }

@@ -3,17 +3,21 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use switchyard_api::{
     conditions::{self, reasons},
-    v1beta2::{CheckState, StopPolicy, Workload},
+    v1beta2::{CheckState, PastAttempt, StopPolicy, Workload},
 };
 
 use super::{Notification, Plan, checks, pending};
 use crate::{
-    reconcilers::workload::{Facts, PodsReadyRules, Rules},
+    reconcilers::workload::{Facts, PodsReadyRules, Readiness, Rules},
     workload::{self, Edit, Eviction, NOT_READY},
 };
-use switchyard_platform::clock::{exponential_backoff, since};
+use switchyard_platform::clock::{exponential_backoff, since, whole_seconds};
+
+/// Delay until a workload whose cluster does not report is checked again.
+const STALE_RECHECK: Duration = Duration::from_secs(60);
 
 pub(super) fn decide(
     plan: &mut Plan,
@@ -41,7 +45,8 @@ pub(super) fn decide(
         return;
     }
     if let Some(rules) = rules.pods_ready.as_ref().filter(|_| !evicted)
-        && pods_ready(plan, edit, subject, rules, now)
+        && facts.readiness != Readiness::Unknown
+        && pods_ready(plan, edit, subject, facts, rules, now)
     {
         return;
     }
@@ -112,6 +117,7 @@ fn pods_ready(
     plan: &mut Plan,
     edit: &mut Edit,
     subject: &Workload,
+    facts: &Facts,
     rules: &PodsReadyRules,
     now: Timestamp,
 ) -> bool {
@@ -119,6 +125,11 @@ fn pods_ready(
     let waited = since(now, begun);
     if waited < timeout {
         plan.again(timeout.saturating_sub(waited));
+        return false;
+    }
+    if facts.readiness == Readiness::Stale {
+        // Its pods may be ready by now.
+        plan.again(STALE_RECHECK);
         return false;
     }
     let count = edit
@@ -141,6 +152,17 @@ fn pods_ready(
         // The admitting write may not have set it. With the eviction it costs no write.
         edit.set(conditions::PODS_READY, false, cause, NOT_READY);
     }
+    // The dispatcher ranks this cluster behind the others.
+    if let (Some(cluster_name), Some(dispatch)) =
+        (edit.status.cluster_name.clone(), &mut edit.status.dispatch)
+    {
+        dispatch.remember(PastAttempt {
+            attempt: dispatch.attempt,
+            cluster_name,
+            reason: reasons::evicted::PODS_READY_TIMEOUT.to_owned(),
+            at: Time(whole_seconds(now)),
+        });
+    }
     let key = switchyard_platform::store::Key::of(subject);
     let eviction = Eviction {
         reason: reasons::evicted::PODS_READY_TIMEOUT,
@@ -156,10 +178,6 @@ fn not_ready(
     subject: &Workload,
     rules: &PodsReadyRules,
 ) -> Option<(&'static str, Timestamp, Duration)> {
-    // The worker cluster waits for the pods of a dispatched workload itself.
-    if subject.status.as_ref().is_some_and(|status| status.cluster_name.is_some()) {
-        return None;
-    }
     let admitted = workload::condition(subject, conditions::ADMITTED)
         .filter(|c| c.status == conditions::TRUE)?;
     let ready = workload::condition(subject, conditions::PODS_READY);

@@ -8,12 +8,12 @@ mod the_end;
 
 use std::sync::Arc;
 
-use switchyard_api::v1beta2::{CheckState, RequeueState, StopPolicy};
+use switchyard_api::v1beta2::{CheckState, DispatchStatus, PastAttempt, RequeueState, StopPolicy};
 
 use super::*;
 use crate::{
     fixtures::{self, WorkloadExt, at, workload},
-    reconcilers::workload::PodsReadyRules,
+    reconcilers::workload::{PodsReadyRules, Readiness},
 };
 
 fn facts(local: StopPolicy, cluster: StopPolicy, checks: &[&str]) -> Facts {
@@ -27,6 +27,7 @@ fn facts(local: StopPolicy, cluster: StopPolicy, checks: &[&str]) -> Facts {
         variant: false,
         owner_gone: false,
         held_by_cluster: false,
+        readiness: Readiness::Shown,
     }
 }
 

@@ -226,6 +226,33 @@ fn timeouts_evict_or_deactivate() {
     "#);
 }
 
+/// `waitForPodsReady` of a hub.
+#[test]
+fn dispatched_workload_is_evicted_when_its_pods_are_not_ready() {
+    let sent = || {
+        workload("a").reserved("cq").admitted().status(|status| {
+            status.cluster_name = Some("west".into());
+            status.dispatch = Some(DispatchStatus { attempt: 2, ..DispatchStatus::default() });
+        })
+    };
+    let on = |readiness| Facts { readiness, ..open() };
+    let plan = decide(&sent(), &on(Readiness::Shown), &patient(None), at(100));
+    let status = plan.status.unwrap();
+    assert_eq!(status.cluster_name, None);
+    let past: Vec<_> = status.dispatch.iter().flat_map(|dispatch| &dispatch.history).collect();
+    assert_eq!(past.len(), 1);
+    let PastAttempt { attempt, cluster_name, reason, .. } = past[0];
+    assert_eq!((*attempt, &**cluster_name, &**reason), (2, "west", "PodsReadyTimeout"));
+    assert_eq!(status.requeue_state.and_then(|state| state.count), Some(1));
+
+    let stale = decide(&sent(), &on(Readiness::Stale), &patient(None), at(100));
+    assert_eq!((stale.status, stale.again), (None, Some(Duration::from_secs(60))));
+    let unknown = decide(&sent(), &on(Readiness::Unknown), &patient(None), at(100));
+    assert_eq!((unknown.status, unknown.again), (None, None));
+    let ready = sent().condition("PodsReady", true, "Started", "");
+    assert_eq!(decide(&ready, &on(Readiness::Shown), &patient(None), at(100)), Plan::default());
+}
+
 #[test]
 fn dispatching_check_is_written_with_the_reservation() {
     let mut facts = facts(StopPolicy::None, StopPolicy::None, &["mk"]);

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# A hub and two workers with kind: clusters, images, charts, agents, queues, one job. Untried as a whole: the development
+# environment has no container engine. Its helm, kubectl and switchyard commands are those of docs/first-fleet.md.
+#
+# Usage: examples/kind/fleet.sh DIST, where DIST is the folder of `cargo xtask release --out DIST`. `fleet.sh --delete` removes all.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+clusters=(hub east west)
+if [ "${1:-}" = --delete ]; then
+  for name in "${clusters[@]}"; do kind delete cluster --name "$name"; done
+  exit
+fi
+dist=${1:?the folder of the release}
+chart=$(echo "$dist"/switchyard-*.tgz)
+export PATH="$PWD/target/kind:$PATH"
+install -D "$dist/switchyard-linux-$(dpkg --print-architecture)" target/kind/switchyard
+
+for name in "${clusters[@]}"; do
+  kind create cluster --name "$name" --wait 2m
+  kubectl config delete-context "$name" 2>/dev/null || true
+  kubectl config rename-context "kind-$name" "$name"
+done
+kind load image-archive "$dist/switchyard-hub-image.tar" --name hub
+for name in east west; do
+  kind load image-archive "$dist/switchyard-agent-image.tar" --name "$name"
+done
+
+# All kind clusters share one network, so agents reach a node port of the hub.
+helm install switchyard "$chart" --kube-context hub --namespace switchyard-system --create-namespace \
+  --set mode=hub,hub.service.type=NodePort --wait
+kubectl --context hub apply -f examples/fleet/hub.yaml
+for name in east west; do
+  switchyard cluster add "$name" --context hub --worker-context "$name" --manifest "$dist/worker.yaml"
+  kubectl --context "$name" apply -f examples/worker/queues.yaml
+  # A GPU that no device plugin reports, on every node.
+  for node in $(kubectl --context "$name" get nodes -o name); do
+    kubectl --context "$name" patch "$node" --subresource=status --type=json \
+      -p '[{"op": "add", "path": "/status/capacity/nvidia.com~1gpu", "value": "4"}]'
+  done
+done
+kubectl --context hub apply -f examples/jobs/job-gpu.yaml
+switchyard wait job-gpu -n team-a --context hub --for running --timeout 5m
+switchyard get jobs -n team-a --context hub

@@ -1,0 +1,194 @@
+//! Jobs without a ready pod: when the hub withdraws one from its cluster (`onStuck`).
+//!
+//! Input: the policy, earlier moves, and since when the cluster reports no ready pod. Only time
+//! counts in which the hub hears from the cluster. Output: the reason to withdraw the job. It goes
+//! as any move: by a Retry, and elsewhere only when nothing of it is left.
+//!
+//! # Bounds
+//! - A job is withdrawn only if another cluster may take it now. Else it stays.
+//! - A cluster where it was stuck ranks behind all others, the latest one last.
+//! - The time doubles with each return to a cluster, so that two clusters do not exchange a job.
+//! - At most [`crate::StuckPolicy::times`] moves of one Workload, which its status counts.
+
+use super::Dispatcher;
+use super::tracked_workload::{Remote, TrackedWorkload};
+use crate::{Name, Phase, Reason, State, UnixMillis, WorkloadFacts};
+
+/// Reason of a [`crate::RetriedAttempt`] and of a refusal.
+pub const STUCK: &str = "Stuck";
+/// Milliseconds until a stuck job without another cluster is checked again.
+const RECHECK: i64 = 30_000;
+/// The hub decides twice, this many milliseconds apart: a process that was paused reads the reports
+/// that waited meanwhile.
+const CONFIRM: i64 = 5_000;
+/// The longest time without a ready pod, in milliseconds.
+const LONGEST: i64 = 24 * 60 * 60_000;
+
+/// The outlook of a job without a ready pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stuck {
+    /// Since when its cluster reports no ready pod.
+    pub since: UnixMillis,
+    /// Moves so far, and the most allowed.
+    pub moves: u32,
+    pub times: u32,
+    pub next: StuckOutlook,
+}
+
+/// The hub's next step for a job without a ready pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StuckOutlook {
+    /// It is withdrawn at this time, for lack of a ready pod for `wait` milliseconds.
+    Withdraw { at: UnixMillis, wait: i64 },
+    /// It stays: no other cluster may take it.
+    NoOtherCluster,
+    /// It stays: it was moved as often as allowed.
+    NoMovesLeft,
+}
+
+impl Remote {
+    /// Records whether the last report shows a ready pod.
+    pub(super) fn note_readiness(&mut self, no_ready_pod: bool, now: UnixMillis) {
+        let is_stalled = match self.state {
+            Some(State::Running) => no_ready_pod,
+            // It does not run yet.
+            Some(State::Reserved | State::Waiting) => true,
+            _ => false,
+        };
+        self.stalled_since = is_stalled.then(|| self.stalled_since.unwrap_or(now));
+        self.confirmed_at.take_if(|_| !is_stalled);
+    }
+}
+
+impl Dispatcher {
+    /// The outlook of a job with a policy, without a ready pod, and with a cluster that reports.
+    pub fn stuck(&self, uid: &str, now: UnixMillis) -> Option<Stuck> {
+        let entry = self.entries.get(uid)?;
+        let cluster = entry.facts.state.cluster.clone()?;
+        self.stuck_on(entry, &cluster, now)
+    }
+
+    fn stuck_on(&self, entry: &TrackedWorkload, cluster: &Name, now: UnixMillis) -> Option<Stuck> {
+        let facts = &entry.facts;
+        let policy = facts.stuck.policy?;
+        // The replicas of one object are on one cluster, and others may be ready.
+        if facts.replica.is_some() {
+            return None;
+        }
+        let known = self.clusters.get(cluster)?;
+        let is_heard = known.exists
+            && known.is_connected
+            && known.has_synced
+            && known.not_ready_since.is_none();
+        let remote = entry.remotes.get(cluster).filter(|remote| {
+            is_heard && remote.attempt == facts.state.attempt && remote.phase == Some(Phase::Run)
+        })?;
+        // An offer has no pods.
+        let since = remote.stalled_since?.max(remote.since);
+        let next = if facts.stuck.moves >= policy.times {
+            StuckOutlook::NoMovesLeft
+        } else {
+            match self.next_cluster(entry, cluster, now) {
+                None => StuckOutlook::NoOtherCluster,
+                Some(to) => {
+                    let wait = wait(policy.after, facts.stuck_count(&to));
+                    StuckOutlook::Withdraw { at: since.saturating_add(wait), wait }
+                }
+            }
+        };
+        Some(Stuck { since, moves: facts.stuck.moves, times: policy.times, next })
+    }
+
+    /// The best other cluster that may take the workload now.
+    fn next_cluster(
+        &self,
+        entry: &TrackedWorkload,
+        cluster: &Name,
+        now: UnixMillis,
+    ) -> Option<Name> {
+        let others = self.allowed_clusters(entry).into_iter().filter(|name| name != cluster);
+        others
+            .filter(|name| self.accepts(entry, name, now))
+            .min_by_key(|name| self.preference_rank(&entry.facts, name))
+    }
+
+    /// Why the workload is withdrawn now for lack of a ready pod. Sets the timer if not yet.
+    pub(super) fn reason_to_withdraw(
+        &self,
+        entry: &mut TrackedWorkload,
+        cluster: &Name,
+        now: UnixMillis,
+    ) -> Option<(&'static str, String)> {
+        let stuck = self.stuck_on(entry, cluster, now)?;
+        match stuck.next {
+            StuckOutlook::Withdraw { at, wait } if at - CONFIRM <= now => {
+                let remote = entry.remotes.get_mut(cluster)?;
+                let confirmed = *remote.confirmed_at.get_or_insert(now + CONFIRM);
+                if now < at.max(confirmed) {
+                    entry.wake_at(at.max(confirmed));
+                    return None;
+                }
+                let (move_number, times) = (stuck.moves + 1, stuck.times);
+                Some((
+                    STUCK,
+                    format!(
+                        "No pod of it was ready on worker cluster \"{cluster}\" for {} (onStuck, move {move_number} of {times})",
+                        duration(wait)
+                    ),
+                ))
+            }
+            StuckOutlook::Withdraw { at, .. } => {
+                entry.wake_at(at - CONFIRM);
+                None
+            }
+            StuckOutlook::NoOtherCluster => {
+                entry.wake_at(now + RECHECK);
+                None
+            }
+            StuckOutlook::NoMovesLeft => None,
+        }
+    }
+
+    /// The cluster where the workload was stuck counts as refusing for as long as it was given.
+    pub(super) fn record_stuck(
+        &self,
+        entry: &mut TrackedWorkload,
+        cluster: &Name,
+        now: UnixMillis,
+    ) {
+        let Some(policy) = entry.facts.stuck.policy else { return };
+        let delay = wait(policy.after, entry.facts.stuck_count(cluster));
+        let message = format!("no pod of it was ready there for {}", duration(delay));
+        let reasons = vec![Reason::new(STUCK, message)];
+        let longest = delay.max(self.settings.refusal_backoff.1);
+        entry.refusals.add(cluster, reasons, self.events, now, (delay, longest));
+    }
+}
+
+impl WorkloadFacts {
+    /// How many times the workload was stuck on a cluster, as far as its status remembers.
+    fn stuck_count(&self, cluster: &Name) -> usize {
+        self.stuck.clusters.iter().filter(|name| *name == cluster).count()
+    }
+
+    /// Zero for a cluster where the workload was not stuck. The latest one is highest.
+    pub(super) fn stuck_rank(&self, cluster: &Name) -> usize {
+        self.stuck.clusters.iter().rposition(|name| name == cluster).map_or(0, |last| last + 1)
+    }
+}
+
+/// The time without a ready pod after which a job goes to a cluster where it was stuck so often.
+fn wait(after: i64, returns: usize) -> i64 {
+    let doubled = 1_i64 << returns.min(16);
+    after.saturating_mul(doubled).min(LONGEST.max(after))
+}
+
+/// For messages: `90s`, `10m`, `2h`.
+fn duration(milliseconds: i64) -> String {
+    let seconds = milliseconds / 1_000;
+    match seconds {
+        hours if hours > 0 && hours % 3_600 == 0 => format!("{}h", hours / 3_600),
+        minutes if minutes > 0 && minutes % 60 == 0 => format!("{}m", minutes / 60),
+        seconds => format!("{seconds}s"),
+    }
+}

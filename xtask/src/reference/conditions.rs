@@ -1,0 +1,54 @@
+//! `docs/conditions.md`: conditions and their reasons, from `api/syntax/src/conditions`.
+
+use anyhow::Context;
+
+use super::rust::{Constant, Part, parts, without_links};
+use super::{head, read, table};
+
+const TYPES: &str = "api/syntax/src/conditions/mod.rs";
+const REASONS: &str = "api/syntax/src/conditions/reasons.rs";
+
+pub(super) fn page() -> anyhow::Result<String> {
+    let types = parts(&read(TYPES)?);
+    let types = &types.first().context("there are no conditions")?.constants;
+    let mut out = head(
+        "Conditions, reasons and events",
+        "This page is for users and for programs that read statuses. Types and reasons are kept from version to version. An event\n\
+         about a Workload has the reason of the condition that changed. `switchyard events JOB` lists the events of a job and of its\n\
+         Workload; [compatibility](compatibility.md#visibility-api-and-events) says how they differ from Kueue's.",
+    );
+    out.push_str("\n## Conditions\n\n");
+    // Statuses have no object.
+    let rows: Vec<[String; 3]> = types
+        .iter()
+        .filter_map(|it| {
+            let (object, meaning) = it.doc.split_once(": ")?;
+            Some([format!("`{}`", it.value), object.to_owned(), meaning.to_owned()])
+        })
+        .collect();
+    out.push_str(&table(["condition", "of", "meaning"], &rows));
+    let type_of = |name: &str| types.iter().find(|it| it.name == name).map(|it| it.value.clone());
+    for part in parts(&read(REASONS)?) {
+        out.push_str(&section(&part, type_of));
+    }
+    Ok(out)
+}
+
+fn section(part: &Part, type_of: impl Fn(&str) -> Option<String>) -> String {
+    // A message is no reason.
+    let is_reason = |it: &&Constant| !it.value.is_empty() && !it.value.contains(' ');
+    let rows: Vec<[String; 2]> = part
+        .constants
+        .iter()
+        .filter(is_reason)
+        .map(|it| [format!("`{}`", it.value), without_links(&it.doc, &type_of)])
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let heading = without_links(&part.heading, type_of);
+    let heading = heading.trim_end_matches('.');
+    let short = heading.split([',', '.']).next().unwrap_or(heading).replace('`', "");
+    let short = short.split(" that ").next().unwrap_or(&short);
+    format!("\n## {short}\n\n{heading}.\n\n{}", table(["reason", "meaning"], &rows))
+}
