@@ -2,6 +2,7 @@
 //! hosts with four CPUs each. kwok plays the nodes, the scheduler binds the pods.
 
 mod gangs;
+mod hub;
 mod kinds;
 mod nodes;
 mod odd_input;
