@@ -3,6 +3,7 @@
 mod cluster;
 mod job;
 mod queue;
+mod topology;
 
 use clap::Subcommand;
 use kube::Client;

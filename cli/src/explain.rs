@@ -8,6 +8,7 @@ mod placed;
 mod quota;
 mod settings;
 mod text;
+mod topology;
 mod unknown;
 mod verdict;
 mod view;

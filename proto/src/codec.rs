@@ -15,8 +15,8 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 use crate::v1::{
     AgentMessage, Capacity, Certificate, CopyKeyAnswer, CopyKeyRequest, EnrolRequest,
-    FlavorCapacity, Hello, HubMessage, JobTrouble, Observation, Observed, PreemptionQuote,
-    QueueCapacity, Reason, RenewRequest, Taint,
+    FlavorCapacity, Hello, HubMessage, JobTrouble, LevelCapacity, Observation, Observed,
+    PreemptionQuote, QueueCapacity, Reason, RenewRequest, Taint,
 };
 
 /// The most memory of a decoded message, without its strings, in bytes. An agent's largest message
@@ -93,7 +93,11 @@ const AGENT_MESSAGE: Field = field::<AgentMessage>(
                 // A map entry is two strings and its slot in the table.
                 &[field::<FlavorCapacity>(
                     7,
-                    &[field::<[String; 3]>(7, &[]), field::<Taint>(8, &[])],
+                    &[
+                        field::<[String; 3]>(7, &[]),
+                        field::<Taint>(8, &[]),
+                        field::<LevelCapacity>(9, &[]),
+                    ],
                 )],
             )],
         ),
@@ -211,13 +215,17 @@ mod tests {
         let flavor = FlavorCapacity {
             node_labels: [("a".to_owned(), "b".to_owned())].into(),
             taints: vec![Taint::default(); 2],
+            levels: vec![LevelCapacity::default(); 4],
             ..FlavorCapacity::default()
         };
         let queue = QueueCapacity { flavors: vec![flavor; 3], ..QueueCapacity::default() };
         let entry = size_of::<[String; 3]>();
         let expected = size_of::<Capacity>()
             + size_of::<QueueCapacity>()
-            + 3 * (size_of::<FlavorCapacity>() + entry + 2 * size_of::<Taint>());
+            + 3 * (size_of::<FlavorCapacity>()
+                + entry
+                + 2 * size_of::<Taint>()
+                + 4 * size_of::<LevelCapacity>());
         assert_eq!(size(Kind::Capacity(Capacity { queues: vec![queue] })), expected);
         let kinds = vec!["batch/v1, Kind=Job".to_owned(); 2];
         let hello = Hello { software: "x".to_owned(), kinds, ..Hello::default() };

@@ -62,8 +62,9 @@ pub use settings::{
 };
 pub use time::Time;
 pub use topology::{
-    EncodedSlice, EncodedSlices, ExcludedLeaves, LayerCapacity, LevelValues, PlacementFailure,
-    PodCounts, encode,
+    BestDomain, DomainAmounts, DomainView, EncodedSlice, EncodedSlices, ExcludedLeaves,
+    LargestFreeDomain, LayerCapacity, LeafObstacle, LevelValues, ObstructedLeaves, Occupant,
+    PlacementFailure, PlacementOutlook, PodCounts, Strictness, TopologyView, encode,
 };
 pub use views::{
     ChangedQueues, ClusterQueueView, CohortView, InactiveCause, LocalQueueView, PendingEntry,

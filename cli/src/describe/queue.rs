@@ -7,6 +7,7 @@ use serde::Serialize;
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::{ClusterQueue, LocalQueue, Workload};
 
+use super::topology::{self, FlavorTopology};
 use super::{Named, facts};
 use crate::get::queues::{self, Queue};
 use crate::status::{self, JobRow};
@@ -26,6 +27,12 @@ struct Described {
     /// Workloads that wait, by priority, then by age. Fair sharing and StrictFIFO may take them in another order.
     waiting: Vec<JobRow>,
     conditions: Vec<Condition>,
+    /// Free and used capacity by domain, of the flavors with a topology.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    topologies: Vec<FlavorTopology>,
+    /// Why the topologies are missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topologies_unreadable: Option<String>,
 }
 
 pub(super) async fn run(client: Client, args: &Named) -> anyhow::Result<String> {
@@ -69,7 +76,8 @@ async fn global(client: Client, name: &str) -> anyhow::Result<Described> {
         .filter(|queue| queue.spec.cluster_queue.as_deref() == Some(name))
         .map(|queue| (queue.namespace().unwrap_or_default(), queue.name_any()))
         .collect();
-    let workloads = list(&Api::all(client)).await?;
+    let workloads = list(&Api::all(client.clone())).await?;
+    let topologies = topology::read(&client, &object).await;
     let known = object.status.clone().unwrap_or_default().conditions;
     // Quota stays with the queue that gave it, wherever the LocalQueue leads now.
     let is_of = |workload: &&Workload| {
@@ -80,7 +88,13 @@ async fn global(client: Client, name: &str) -> anyhow::Result<Described> {
             |admission| admission.cluster_queue == name,
         )
     };
-    Ok(described(queues::cluster_queue(&object), workloads.iter().filter(is_of), known))
+    let mut described =
+        described(queues::cluster_queue(&object), workloads.iter().filter(is_of), known);
+    match topologies {
+        Ok(topologies) => described.topologies = topologies,
+        Err(error) => described.topologies_unreadable = Some(format!("{error:#}")),
+    }
+    Ok(described)
 }
 
 async fn list(workloads: &Api<Workload>) -> anyhow::Result<Vec<Workload>> {
@@ -112,7 +126,14 @@ fn described<'a>(
             &b.job,
         ))
     });
-    Described { queue, holding, waiting, conditions: known }
+    Described {
+        queue,
+        holding,
+        waiting,
+        conditions: known,
+        topologies: Vec::new(),
+        topologies_unreadable: None,
+    }
 }
 
 fn text(it: &Described, now: Timestamp) -> String {
@@ -136,6 +157,10 @@ fn text(it: &Described, now: Timestamp) -> String {
     if !queue.flavors.is_empty() {
         out.push('\n');
         out.push_str(&used(queue));
+    }
+    it.topologies.iter().for_each(|topology| out.push_str(&topology.text()));
+    if let Some(error) = &it.topologies_unreadable {
+        out.push_str(&format!("\nTopologies: not readable: {error}\n"));
     }
     for (title, rows) in [("Hold quota", &it.holding), ("Wait, by priority and age", &it.waiting)] {
         if rows.is_empty() {
@@ -191,6 +216,8 @@ fn jobs(rows: &[JobRow], now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use switchyard_scheduler::{Amount, DomainAmounts, DomainView, Name, TopologyView};
+
     use super::*;
 
     #[test]
@@ -199,5 +226,39 @@ mod tests {
         let queue = queues::cluster_queue(&queues::samples::gpu());
         let described = described(queue, workloads.iter(), Vec::new());
         insta::assert_snapshot!(text(&described, "2026-11-21T10:10:00Z".parse().unwrap()));
+    }
+
+    #[test]
+    fn topology_shows_domains_with_free_and_used_capacity() {
+        let domain = |level, values: &str, free: i64, workloads: i64| DomainView {
+            level,
+            values: values.split('/').map(Name::from).collect(),
+            amounts: [(
+                Name::from("nvidia.com/gpu"),
+                DomainAmounts {
+                    allocatable: Amount::new(free + workloads + 1),
+                    others: Amount::new(1),
+                    workloads: Amount::new(workloads),
+                    free: Amount::new(free),
+                },
+            )]
+            .into(),
+        };
+        let view = TopologyView {
+            topology: "racks".into(),
+            levels: vec!["rack".into(), "kubernetes.io/hostname".into()],
+            domains: vec![
+                domain(0, "r1", 5, 9),
+                domain(1, "r1/h1", 5, 2),
+                domain(1, "r1/h2", 0, 7),
+            ],
+        };
+        insta::assert_snapshot!(FlavorTopology::new("gpu", &view).text().trim(), @r"
+        Topology racks of flavor gpu, by rack / kubernetes.io/hostname:
+        DOMAIN   RESOURCE         FREE   ALLOCATABLE   WORKLOADS   OTHER PODS
+        r1       nvidia.com/gpu   5      15            9           1
+          h1     nvidia.com/gpu   5      8             2           1
+          h2     nvidia.com/gpu   0      8             7           1
+        ");
     }
 }

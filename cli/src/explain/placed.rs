@@ -7,6 +7,8 @@ use serde::Serialize;
 use switchyard_api::conditions::{self, find};
 use switchyard_api::v1beta2::{Workload, WorkloadStatus};
 
+use super::topology::DomainsView;
+
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionView {
@@ -14,6 +16,9 @@ pub struct AdmissionView {
     pub reserved_since: Option<Timestamp>,
     pub admitted_since: Option<Timestamp>,
     pub pod_sets: Vec<AssignmentView>,
+    /// Nodes that failed under its pods and are not replaced yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unhealthy_nodes: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -26,6 +31,9 @@ pub struct AssignmentView {
     pub flavors: BTreeMap<String, String>,
     /// Usage by resource.
     pub usage: BTreeMap<String, String>,
+    /// The topology domains of its pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<DomainsView>,
 }
 
 #[derive(Debug, Serialize)]
@@ -71,6 +79,7 @@ impl AdmissionView {
                 .iter()
                 .map(|(name, usage)| (name.clone(), usage.0.clone()))
                 .collect(),
+            topology: assignment.topology_assignment.as_ref().map(DomainsView::new),
         });
         Some(Self {
             cluster_queue: admission.cluster_queue.clone(),
@@ -78,6 +87,7 @@ impl AdmissionView {
             admitted_since: since(conditions::ADMITTED)
                 .map(|condition| condition.last_transition_time.0),
             pod_sets: pod_sets.collect(),
+            unhealthy_nodes: status.unhealthy_nodes.iter().map(|node| node.name.clone()).collect(),
         })
     }
 }

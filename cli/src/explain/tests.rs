@@ -8,6 +8,8 @@ use switchyard_api::v1beta2::{
 
 use super::*;
 
+mod topology;
+
 const NOW: &str = "2026-11-21T10:10:00Z";
 
 /// Namespace `team` with LocalQueue `main` of ClusterQueue `cq`, and what a test adds.

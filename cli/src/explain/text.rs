@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::clusters::ClusterView;
 use super::quota::{FlavorView, PodSetView, PreemptionView, ResourceView, VictimView};
+use super::topology::PlacementView;
 use super::view::{ExplanationView, PositionView, ReasonView};
 use crate::table;
 
@@ -56,6 +57,7 @@ pub(super) fn render_text(view: &ExplanationView, now: Timestamp) -> String {
     for pod_set in &view.pod_sets {
         out.push_str(&self::pod_set(pod_set));
     }
+    out.push_str(&view.placement.as_ref().map(PlacementView::text).unwrap_or_default());
     if !view.victims.is_empty() {
         out.push_str("\nWould be preempted for it:\n");
         out.push_str(&victims(&view.victims, "  "));
@@ -160,7 +162,18 @@ fn admission(view: &ExplanationView) -> String {
             ]);
         }
     }
-    format!("\n{}", table::render(["PODSET", "PODS", "RESOURCE", "FLAVOR", "HELD"], &rows))
+    let mut out =
+        format!("\n{}", table::render(["PODSET", "PODS", "RESOURCE", "FLAVOR", "HELD"], &rows));
+    for pod_set in &admission.pod_sets {
+        out.push_str(
+            &pod_set.topology.as_ref().map(|it| it.text(&pod_set.name)).unwrap_or_default(),
+        );
+    }
+    if !admission.unhealthy_nodes.is_empty() {
+        let nodes = admission.unhealthy_nodes.join(", ");
+        out.push_str(&format!("Failed nodes, to be replaced: {nodes}\n"));
+    }
+    out
 }
 
 fn checks(view: &ExplanationView) -> String {

@@ -116,6 +116,9 @@ pub(super) fn change(view: &ExplanationView) -> Option<String> {
 
 /// The change that ends the reason.
 fn reason_change(view: &ExplanationView) -> Option<String> {
+    if let Some(placement) = &view.placement {
+        return Some(placement.change());
+    }
     view.reason.as_ref().map(|reason| format!("this is mended: {}", reason.message))
 }
 

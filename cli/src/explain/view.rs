@@ -13,6 +13,7 @@ use super::clusters::{self, ClusterView};
 use super::placed::{AdmissionView, CheckView, DispatchView};
 use super::quota::{PodSetView, VictimView};
 use super::settings::{AssumedConfig, ConfigSource};
+use super::topology::PlacementView;
 use super::{unknown, verdict};
 use crate::job_row::{JobRow, JobState, row};
 
@@ -65,6 +66,9 @@ pub struct ExplanationView {
     /// Workloads that would be preempted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub victims: Vec<VictimView>,
+    /// The search for a place that found none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<PlacementView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admission: Option<AdmissionView>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -246,6 +250,10 @@ impl ExplanationView {
             place: explanation.place.as_ref().map(PositionView::of),
             pod_sets: explanation.pod_sets.iter().map(PodSetView::new).collect(),
             victims: explanation.victims.iter().map(VictimView::new).collect(),
+            placement: explanation
+                .placement
+                .as_ref()
+                .map(|placement| PlacementView::new(placement, stores)),
             admission: AdmissionView::of(&status),
             admission_checks: CheckView::all(&status),
             dispatch: DispatchView::of(workload),

@@ -40,6 +40,19 @@ pub struct FlavorCapacity {
     pub available: i64,
     /// Reservable if nothing were reserved.
     pub potential: i64,
+    /// Free on the flavor's nodes by level of its topology, highest first.
+    pub levels: Vec<LevelCapacity>,
+}
+
+/// The free amount on the nodes of a flavor, by one level of its topology.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LevelCapacity {
+    /// Label key.
+    pub level: String,
+    /// Free in the domain that has the most.
+    pub largest_free: i64,
+    /// Free in all domains of the level.
+    pub total_free: i64,
 }
 
 /// The properties of a flavor that decide whether a pod may use it.

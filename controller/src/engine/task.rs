@@ -41,6 +41,8 @@ const BACKLOG: usize = 256;
 const VIEWS_EVERY: Duration = Duration::from_millis(20);
 /// Minimum interval between publications of capacity.
 const CAPACITY_EVERY: Duration = Duration::from_millis(200);
+/// Minimum interval between publications of free domains, which visit all leaves of all topologies.
+const DOMAINS_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct EngineTask {
     ctx: Arc<Context>,
     engine: Recorded,
@@ -72,6 +74,8 @@ struct PublishState {
     views_at: Option<Instant>,
     capacity_at: Option<Instant>,
     capacity_dirty: bool,
+    domains_at: Option<Instant>,
+    domains_dirty: bool,
 }
 
 impl EngineTask {
@@ -168,7 +172,7 @@ impl EngineTask {
             self.engine.apply(Event::Retry { key }, now);
         }
         self.pace = CyclePace::default();
-        self.publish.unpublished = true;
+        self.publish.changed();
     }
 
     // The status of a LocalQueue matters only when the queue is new. Later it is the controller's
@@ -200,7 +204,7 @@ impl EngineTask {
             // Time is an event too: a backoff has ended, or collected triggers are due.
             self.engine.flush_inadmissible(now);
             self.pace = CyclePace::default();
-            self.publish.unpublished = true;
+            self.publish.changed();
         }
         let held =
             self.pace.wait(Instant::now()) > Duration::ZERO || self.admitter.backlog() >= BACKLOG;
@@ -230,7 +234,7 @@ impl EngineTask {
         }
         self.admitter.submit(cycle.decisions.clone());
         self.pace.after(cycle, Instant::now());
-        self.publish.unpublished = true;
+        self.publish.changed();
     }
 
     fn publish_if_due(&mut self) {
@@ -245,6 +249,13 @@ impl EngineTask {
                 self.publish.views_at = Some(now);
                 self.publish.capacity_dirty = true;
             }
+        }
+        if self.publish.domains_dirty
+            && self.publish.domains_at.is_none_or(|last| now >= last + DOMAINS_EVERY)
+        {
+            self.publish.domains_dirty = false;
+            self.publish.domains_at = Some(now);
+            self.publish.capacity_dirty |= self.views.update_topologies(&self.engine);
         }
         let due = self.publish.capacity_at.is_none_or(|last| now >= last + CAPACITY_EVERY);
         if self.publish.capacity_dirty && due {
@@ -274,10 +285,20 @@ impl EngineTask {
         if self.publish.unpublished {
             wait = wait.min(due(self.publish.views_at, VIEWS_EVERY));
         }
+        if self.publish.domains_dirty {
+            wait = wait.min(due(self.publish.domains_at, DOMAINS_EVERY));
+        }
         if self.publish.capacity_dirty {
             wait = wait.min(due(self.publish.capacity_at, CAPACITY_EVERY));
         }
         wait
+    }
+}
+
+impl PublishState {
+    fn changed(&mut self) {
+        self.unpublished = true;
+        self.domains_dirty = true;
     }
 }
 

@@ -6,12 +6,12 @@ use std::{
 };
 
 use switchyard_scheduler::{
-    Amount, ChangedQueues, CohortView, Engine, InactiveCause, LocalQueueKey, Name, PastUsage,
-    ResourceQuota, ResourceUsage,
+    Amount, ChangedQueues, CohortView, Engine, InactiveCause, LargestFreeDomain, LocalQueueKey,
+    Name, PastUsage, ResourceQuota, ResourceUsage,
 };
 
 use crate::{
-    engine::capacity::{Capacity, FlavorCapacity, FlavorInfo, LocalQueueCapacity},
+    engine::capacity::{Capacity, FlavorCapacity, FlavorInfo, LevelCapacity, LocalQueueCapacity},
     stores::Stores,
 };
 use switchyard_platform::{store::Key, work_queue::Queue};
@@ -75,6 +75,7 @@ pub struct Views {
     cluster_queues: RwLock<BTreeMap<String, Arc<ClusterQueueFigures>>>,
     local_queues: RwLock<BTreeMap<Key, Arc<LocalQueueFigures>>>,
     cohorts: RwLock<BTreeMap<String, Arc<CohortView>>>,
+    topologies: RwLock<Arc<Vec<LargestFreeDomain>>>,
     /// Names of changed ClusterQueues.
     pub(crate) cluster_queue_changes: Queue<Key>,
     /// Names of changed LocalQueues.
@@ -124,6 +125,23 @@ impl Views {
     #[must_use]
     pub fn cohorts(&self) -> BTreeMap<String, Arc<CohortView>> {
         self.cohorts.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The largest free domain of each level of each flavor with a topology.
+    #[must_use]
+    pub fn largest_free_domains(&self) -> Arc<Vec<LargestFreeDomain>> {
+        self.topologies.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Publishes the largest free domains. Returns whether they changed.
+    pub(crate) fn update_topologies(&self, engine: &Engine) -> bool {
+        let now = engine.largest_free_domains();
+        let mut known = self.topologies.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = **known != now;
+        if changed {
+            *known = Arc::new(now);
+        }
+        changed
     }
 
     /// Queue of the ClusterQueues that became active or inactive.
@@ -177,6 +195,7 @@ impl Views {
             .filter_map(|name| cluster_queue(engine, &name, false).map(|figures| (name, figures)))
             .collect();
         let mut capacity = Capacity::default();
+        let domains = self.largest_free_domains();
         for (key, local) in self.local_queues() {
             let behind = cluster_queues.get(&local.cluster_queue);
             let inactive = local.inactive.as_ref().map(|inactive| inactive.message.clone());
@@ -187,7 +206,9 @@ impl Views {
                 inactive: inactive
                     .or_else(|| behind?.inactive.first().map(|inactive| inactive.message.clone())),
                 amounts: behind
-                    .map(|queue| queue.quota.iter().map(flavor_capacity).collect())
+                    .map(|queue| {
+                        queue.quota.iter().map(|quota| flavor_capacity(quota, &domains)).collect()
+                    })
                     .unwrap_or_default(),
                 pending: behind.map_or(0, |queue| {
                     u32::try_from(queue.pending_active + queue.pending_inadmissible)
@@ -209,7 +230,15 @@ impl Views {
     }
 }
 
-fn flavor_capacity(quota: &ResourceQuota) -> FlavorCapacity {
+fn flavor_capacity(quota: &ResourceQuota, domains: &[LargestFreeDomain]) -> FlavorCapacity {
+    let own = domains
+        .iter()
+        .filter(|domain| domain.flavor == quota.flavor && domain.resource == quota.resource);
+    let level = |domain: &LargestFreeDomain| LevelCapacity {
+        level: domain.level.to_string(),
+        largest_free: domain.free.get(),
+        total_free: domain.total.get(),
+    };
     FlavorCapacity {
         flavor: quota.flavor.to_string(),
         resource: quota.resource.to_string(),
@@ -217,6 +246,7 @@ fn flavor_capacity(quota: &ResourceQuota) -> FlavorCapacity {
         used: quota.reserved.get(),
         available: quota.available.get(),
         potential: quota.potential.get(),
+        levels: own.map(level).collect(),
     }
 }
 

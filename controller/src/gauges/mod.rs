@@ -2,6 +2,7 @@
 
 mod cohorts;
 mod shares;
+mod topologies;
 mod workloads;
 
 use std::{fmt, sync::Arc};
@@ -93,6 +94,7 @@ impl Collector for Gauges {
         self.local_queues(&mut families, role);
         shares::add(self, &mut families, role);
         cohorts::add(self, &mut families, role);
+        topologies::add(self, &mut families, role);
         workloads::add(self, &mut families, role);
         for (name, help, series) in families.0 {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;

@@ -54,5 +54,5 @@ pub use environment::{Environment, EnvironmentBuilder};
 pub use job::JobBuilder;
 pub use process::{PORT_TRIES, Process, Program, lost_port};
 pub use progress::Progress;
-pub use spec::{ClusterSpec, NodeSpec};
+pub use spec::{ClusterSpec, NOT_READY, NodeSpec};
 pub use switchyard_parts::{Go, GoError, Part, Parts, PartsError, SourceEdit};

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 
 use crate::nodes::{NodeImage, RealNode};
 
+/// The annotation of a node that kwok does not make ready.
+pub const NOT_READY: &str = "e2e.switchyard.dev/not-ready";
+
 /// A node, played by kwok.
 #[derive(Clone, Debug)]
 pub struct NodeSpec {

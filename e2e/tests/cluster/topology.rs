@@ -1,7 +1,15 @@
 //! Topology-aware scheduling on one cluster: jobs run where their topology says, on nodes in two blocks of two racks of two
 //! hosts with four CPUs each. kwok plays the nodes, the scheduler binds the pods.
 
+mod gangs;
+mod hub;
+mod kinds;
+mod nodes;
+mod odd_input;
+mod preemption;
 mod racks;
+mod seen;
+mod takeover;
 
 use anyhow::ensure;
 use k8s_openapi::api::core::v1::Pod;

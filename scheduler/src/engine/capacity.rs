@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use super::Engine;
 use crate::cluster_queue::ClusterQueueEntry;
 use crate::workloads::{QuotaReservation, WorkloadEntry};
-use crate::{CapacityLeaf, Name, NonTasPod, PodSet, ResourceFlavor, Time};
+use crate::{
+    CapacityLeaf, LargestFreeDomain, Name, NonTasPod, PodSet, ResourceFlavor, Time, TopologyView,
+};
 
 impl Engine {
     pub(super) fn put_leaf(&mut self, leaf: CapacityLeaf, now: Time) {
@@ -83,6 +85,34 @@ impl Engine {
         self.settings.topology.is_some()
             && self.forest.is_used()
             && cq.groups.iter().flat_map(|group| &group.flavors).any(|flavor| lacks(&flavor.name))
+    }
+
+    /// The domains of a flavor with their amounts of the resources that queues cover. `None` if the
+    /// flavor has no topology.
+    pub fn topology(&self, flavor: &str) -> Option<TopologyView> {
+        let tree = self.forest.tree(flavor)?;
+        Some(tree.view(&self.covered_resources(flavor), &self.forest.resources))
+    }
+
+    /// The largest free domain of each level, for each flavor with a topology and each resource
+    /// that queues cover. Costs as much as the leaves have ancestors.
+    pub fn largest_free_domains(&self) -> Vec<LargestFreeDomain> {
+        if !self.forest.is_used() {
+            return Vec::new();
+        }
+        let of_flavor = |flavor: &Name| {
+            let tree = self.forest.tree(flavor)?;
+            let covered = self.covered_resources(flavor);
+            Some(tree.largest_free(flavor, &covered, &self.forest.resources))
+        };
+        self.referenced.flavors.keys().filter_map(of_flavor).flatten().collect()
+    }
+
+    /// The resources for which any queue has quota of a flavor.
+    fn covered_resources(&self, flavor: &str) -> BTreeSet<Name> {
+        let groups = self.cluster_queues.values().flat_map(|cq| &cq.groups);
+        let own = groups.filter(|group| group.flavors.iter().any(|it| &*it.name == flavor));
+        own.flat_map(|group| &group.resources).cloned().collect()
     }
 
     /// Computes the topology usage of a reservation. Reclaimable pods still count, as in Kueue.

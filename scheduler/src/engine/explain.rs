@@ -16,16 +16,18 @@ use crate::queue::PendingState;
 use crate::tree::QuotaTree;
 use crate::workloads::WorkloadEntry;
 use crate::{
-    Amount, Cause, Explanation, FlavorOutlook, Name, Outlook, PodSet, PodSetOutlook,
-    PreemptionPolicy, QueueHead, QueuePosition, Reason, ReservedQuota, ResourceOutlook, Time,
-    Verdict, Victim, WorkloadKey,
+    Amount, Cause, Explanation, FlavorOutlook, Name, Outlook, PlacementOutlook, PodSet,
+    PodSetOutlook, PreemptionPolicy, QueueHead, QueuePosition, Reason, ReservedQuota,
+    ResourceOutlook, Time, Verdict, Victim, WorkloadKey,
 };
 
 /// The outcome for a workload as the only head.
+#[derive(Default)]
 struct SoloEvaluation {
     reason: Option<Reason>,
     victims: Vec<Victim>,
     assignment: Option<Assignment>,
+    placement: Option<PlacementOutlook>,
 }
 
 /// Inputs for the outlooks of one workload.
@@ -65,10 +67,8 @@ impl Engine {
             .unwrap_or_default();
         let not_tried = self.not_queued_reason(wl).is_some()
             || place.as_ref().is_none_or(|place| !place.may_be_tried(now));
-        let (solo_reason, victims) = match solo {
-            Some(solo) if !not_tried => (solo.reason, solo.victims),
-            _ => (None, Vec::new()),
-        };
+        let SoloEvaluation { reason: solo_reason, victims, placement, .. } =
+            solo.filter(|_| !not_tried).unwrap_or_default();
         Some(Explanation {
             key: wl.key.clone(),
             uid: wl.uid.clone(),
@@ -87,6 +87,7 @@ impl Engine {
             place,
             pod_sets,
             victims,
+            placement,
         })
     }
 
@@ -111,15 +112,11 @@ impl Engine {
         let (assignment, targets) = match self.dry_run(&mut tree, id, cq) {
             Ok(found) => found,
             Err(reason) => {
-                return SoloEvaluation {
-                    reason: Some(reason),
-                    victims: Vec::new(),
-                    assignment: None,
-                };
+                return SoloEvaluation { reason: Some(reason), ..SoloEvaluation::default() };
             }
         };
         let Some((wl, queue)) = self.workloads.get(id).zip(self.cluster_queues.get(&cq)) else {
-            return SoloEvaluation { reason: None, victims: Vec::new(), assignment: None };
+            return SoloEvaluation::default();
         };
         let pod_sets = || assignment.reasons();
         let reason = match assignment.fitness {
@@ -141,7 +138,8 @@ impl Engine {
             &tree,
             &targets,
         );
-        SoloEvaluation { reason, victims, assignment: Some(assignment) }
+        let outlook = placement.as_ref().and_then(|placement| placement.outlook(&assignment));
+        SoloEvaluation { reason, victims, assignment: Some(assignment), placement: outlook }
     }
 
     pub(super) fn preemptor<'a>(

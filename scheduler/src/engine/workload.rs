@@ -164,6 +164,7 @@ impl Engine {
             object.reservation,
             object.reserved_at.unwrap_or(now),
         );
+        self.note_update_with_quota(&old, &new);
         let stays = old.preemption_issued && new.reservation.is_some() && !new.flags.evicted;
         self.replace(id, &old, new, changed, now);
         self.note_pods_ready_deadline(id, object.ready_by);
@@ -171,6 +172,25 @@ impl Engine {
             self.wake_replacements(&old.key);
         }
         self.note_second_pass(id, now);
+    }
+
+    /// Restarts the flavor searches of the queue after an update of a workload with quota. Kueue
+    /// does so because it removes the workload from its cache and adds it again. Otherwise, pod
+    /// sets that search in turns, each at another flavor, would keep the head for ever.
+    fn note_update_with_quota(&mut self, old: &WorkloadEntry, new: &WorkloadEntry) {
+        let Some((before, after)) = old.reservation.as_ref().zip(new.reservation.as_ref()) else {
+            return;
+        };
+        let is_new = before.confirmed != after.confirmed
+            || before.admission != after.admission
+            || old.flags != new.flags
+            || old.placement_inputs != new.placement_inputs
+            || !Arc::ptr_eq(&old.class, &new.class);
+        if let Some(cq) = after.charged.and_then(|id| self.cluster_queues.get_mut(&id))
+            && is_new
+        {
+            cq.generation += 1;
+        }
     }
 
     /// The reservation after an event of the workload.

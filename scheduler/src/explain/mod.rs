@@ -13,7 +13,10 @@ pub use resource::{FlavorOutlook, QuotaBound, ResourceOutlook, Verdict, Withheld
 
 use std::collections::BTreeMap;
 
-use crate::{Admission, Amount, InactiveCause, LocalQueueKey, Name, Reason, Time, WorkloadKey};
+use crate::{
+    Admission, Amount, InactiveCause, LocalQueueKey, Name, PlacementOutlook, Reason, Time,
+    WorkloadKey,
+};
 
 /// Why a workload waits, or what quota it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +44,8 @@ pub struct Explanation {
     pub pod_sets: Vec<PodSetOutlook>,
     /// The victims if it were the only head.
     pub victims: Vec<Victim>,
+    /// The search for a place of the first pod set that finds none, where it has quota.
+    pub placement: Option<PlacementOutlook>,
 }
 
 /// The prospects of a workload in the present state.

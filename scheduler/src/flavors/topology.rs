@@ -9,8 +9,8 @@ use crate::cluster_queue::{ClusterQueueEntry, FlavorGroup};
 use crate::queue::equivalence::EquivalenceClass;
 use crate::referenced::ReferencedObjects;
 use crate::topology::{
-    Assumed, Demand, DomainUsage, Forest, PlacementFailure, PlacementOptions, PlacementRequest,
-    Placer, PodFilter, Unhealthy, has_levels,
+    Assumed, Demand, DomainUsage, Forest, PlacementFailure, PlacementOptions, PlacementOutlook,
+    PlacementRequest, Placer, PodFilter, Unhealthy, has_levels,
 };
 use crate::workloads::{PlacementInputs, QuotaReservation};
 use crate::{Admission, Cause, DelayedTopology, Name, PodSet, TopologyAssignment, TopologyGates};
@@ -146,9 +146,7 @@ impl<'a> PlacementContext<'a> {
             }
         }
         // The replacement of a failed node preempts nothing.
-        if assignment.fitness == AssignmentMode::Preempt
-            && self.placement_inputs.unhealthy_nodes.is_empty()
-        {
+        if assignment.fitness == AssignmentMode::Preempt && self.unhealthy_nodes().is_empty() {
             let asked: Vec<_> = asks.values().flatten().map(|(at, _)| *at).collect();
             let (positions, mode) = match self.place(&asks, &[], true).failure {
                 Some((at, ..)) => {
@@ -193,13 +191,47 @@ impl<'a> PlacementContext<'a> {
         self.place(asks, &gone, false).failure.is_none()
     }
 
+    /// The search for a place of the first pod set that finds none. `None` if all find one.
+    pub(crate) fn outlook(&self, assignment: &Assignment) -> Option<PlacementOutlook> {
+        if assignment.fitness == AssignmentMode::Fit {
+            return None;
+        }
+        let mut open = assignment.clone();
+        // Domains of an empty topology are kept for a workload that waits.
+        open.pod_sets.iter_mut().for_each(|pod_set| pod_set.topology = None);
+        let (asks, _) = self.request_all(&open);
+        asks.iter().find_map(|(flavor, asked)| {
+            let tree = self.forest.tree(flavor)?;
+            let mut assumed = Assumed::new();
+            free_up(&mut assumed, flavor, self.gone, -1);
+            let list: Vec<_> = asked.iter().map(|(_, request)| request.clone()).collect();
+            let placer =
+                Placer { tree, resources: &self.forest.resources, options: self.options(false) };
+            placer.outlook(&list, flavor, &mut assumed)
+        })
+    }
+
+    fn options(&self, empty: bool) -> PlacementOptions {
+        let TopologyGates { mixed_profile: mixed, balanced, .. } = self.gates;
+        PlacementOptions { mixed, balanced, empty }
+    }
+
+    /// Failed nodes to replace. A workload without quota has nothing to replace and is placed as any
+    /// other, as in Kueue 0.19.5.
+    fn unhealthy_nodes(&self) -> &'a [Name] {
+        match self.held {
+            Some(_) => &self.placement_inputs.unhealthy_nodes,
+            None => &[],
+        }
+    }
+
     fn has_unhealthy(&self, held: &Admission) -> bool {
         let placed = held.pod_sets.iter().filter_map(|pod_set| pod_set.topology.as_ref());
         placed.into_iter().any(|topology| self.is_unhealthy(topology))
     }
 
     fn is_unhealthy(&self, topology: &TopologyAssignment) -> bool {
-        self.placement_inputs.unhealthy_nodes.iter().any(|node| topology.uses(node))
+        self.unhealthy_nodes().iter().any(|node| topology.uses(node))
     }
 
     fn request_all(&self, assignment: &Assignment) -> (PlacementRequests<'a>, Unplaced) {
@@ -265,8 +297,22 @@ impl<'a> PlacementContext<'a> {
             bad_update,
             previous: of(self.replaced.filter(|_| is_elastic)),
             own: of(self.held),
+            peer: self.peer_of(pod_set),
         };
         Ok(Some((flavor, request_all)))
+    }
+
+    /// The present assignment of the other pod set of a group.
+    fn peer_of(&self, pod_set: &PodSet) -> Option<&'a TopologyAssignment> {
+        let group = pod_set.topology.as_deref()?.group.as_ref()?;
+        let same = |other: &&PodSet| {
+            let request = other.topology.as_deref();
+            other.name != pod_set.name
+                && request.is_some_and(|request| request.group.as_ref() == Some(group))
+        };
+        let other = self.class.pod_sets.iter().find(same)?;
+        let held = self.held?.pod_sets.iter().find(|assigned| assigned.name == other.name)?;
+        held.topology.as_ref()
     }
 
     fn only_flavor(&self, given: &PodSetFlavors) -> Result<Name, Cause> {
@@ -327,15 +373,11 @@ impl<'a> PlacementContext<'a> {
     ) -> PlacementResult {
         let mut result = PlacementResult::default();
         let mut of_hosts = Assumed::new();
-        let unhealthy = self.placement_inputs.unhealthy_nodes.first().map(|node| Unhealthy {
+        let unhealthy = self.unhealthy_nodes().first().map(|node| Unhealthy {
             node,
             keep: self.gates.keep_single_pods && self.placement_inputs.owned_by_pod,
         });
-        let options = PlacementOptions {
-            mixed: self.gates.mixed_profile,
-            balanced: self.gates.balanced,
-            empty,
-        };
+        let options = self.options(empty);
         for (flavor, asked) in asks {
             let Some(tree) = self.forest.tree(flavor) else { continue };
             let shares = self.gates.overlapping_flavors && tree.is_by_host();

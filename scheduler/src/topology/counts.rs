@@ -135,7 +135,7 @@ fn sum(children: impl Iterator<Item = Count>, inner: Option<i32>, led: bool) -> 
 }
 
 /// `None` if the pods may not run on the leaf.
-fn leaf_count(
+pub(super) fn leaf_count(
     tree: &TopologyTree,
     (id, leaf): (DomainId, &Leaf),
     wanted: &PlacementDemand<'_>,

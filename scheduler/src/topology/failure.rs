@@ -132,7 +132,7 @@ impl ExcludedLeaves {
     }
 }
 
-fn written(taint: &Taint) -> String {
+pub(super) fn written(taint: &Taint) -> String {
     match &*taint.value {
         "" => format!("{}:{}", taint.key, taint.effect),
         value => format!("{}={value}:{}", taint.key, taint.effect),

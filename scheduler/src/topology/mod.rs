@@ -17,6 +17,7 @@ mod encode;
 mod failure;
 mod filter;
 mod forest;
+mod outlook;
 mod place;
 mod plan;
 mod replace;
@@ -25,9 +26,14 @@ mod search;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod view;
 
 pub use encode::{EncodedSlice, EncodedSlices, LevelValues, PodCounts, encode};
 pub use failure::{ExcludedLeaves, LayerCapacity, PlacementFailure};
+pub use outlook::{
+    BestDomain, LeafObstacle, ObstructedLeaves, Occupant, PlacementOutlook, Strictness,
+};
+pub use view::{DomainAmounts, DomainView, LargestFreeDomain, TopologyView};
 
 pub(crate) use counts::Assumed;
 pub(crate) use filter::PodFilter;

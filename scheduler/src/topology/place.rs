@@ -28,6 +28,8 @@ pub(crate) struct PlacementRequest<'a> {
     pub(crate) previous: Option<&'a TopologyAssignment>,
     /// Its own present assignment, in the second pass.
     pub(crate) own: Option<&'a TopologyAssignment>,
+    /// The present assignment of the other pod set of its group, in the second pass.
+    pub(crate) peer: Option<&'a TopologyAssignment>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -180,9 +182,7 @@ impl Placer<'_> {
                 message: message.clone(),
             });
         }
-        let kind = RequestKind::new(workers.request, workers.implied);
-        let leaders = i32::from(leader.is_some());
-        let plan = Plan::new(self.tree, &kind, workers.count, leaders, self.options.mixed)?;
+        let plan = self.plan(group)?;
         let worker = Demand::of_pod(workers.requests, self.resources);
         let leader_demand = leader.map(|leader| Demand::of_pod(leader.requests, self.resources));
         let wanted = PlacementDemand {
@@ -214,6 +214,13 @@ impl Placer<'_> {
         let leader_pods = |id: DomainId| search.count(id).leaders;
         let of_leader = leader.map(|_| self.assignment(&leaves, leader_pods));
         Ok((self.assignment(&leaves, pods), of_leader))
+    }
+
+    pub(super) fn plan(&self, group: &LeaderAndWorkers<'_, '_>) -> Result<Plan, PlacementFailure> {
+        let LeaderAndWorkers { workers, leader } = *group;
+        let kind = RequestKind::new(workers.request, workers.implied);
+        let leaders = i32::from(leader.is_some());
+        Plan::new(self.tree, &kind, workers.count, leaders, self.options.mixed)
     }
 
     /// The leaves with their pods, in path order.
@@ -306,7 +313,7 @@ pub(crate) fn grouped<'a>(names: impl Iterator<Item = Option<&'a Name>>) -> Vec<
 
 /// The workers and the leader of a group. The smaller pod set is the leader; of equal ones, the
 /// second.
-fn roles(
+pub(super) fn roles(
     requests_of_pod_sets: &[PlacementRequest<'_>],
     members: &[usize],
 ) -> Result<(usize, Option<usize>), (usize, PlacementFailure)> {

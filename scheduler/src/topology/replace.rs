@@ -7,7 +7,7 @@ use super::failure::PlacementFailure;
 use super::place::{LeaderAndWorkers, PlacementRequest, Placer};
 use super::plan::{RequestKind, slice_size};
 use super::tree::DomainId;
-use crate::{Name, SliceLayer, TopologyAssignment, TopologyRequest};
+use crate::{AssignedDomain, Name, SliceLayer, TopologyAssignment, TopologyRequest};
 
 impl Placer<'_> {
     /// The whole assignment without the node, and its new part.
@@ -27,7 +27,10 @@ impl Placer<'_> {
         let layers = ask.request.map(TopologyRequest::layers).unwrap_or_default();
         let size = slice_size(&layers)?;
         let is_broken = !layers.is_empty() && lost % size != 0;
-        let within = self.replacement_domain(ask, &layers, &rest, lost, is_broken);
+        let peers = ask.peer.into_iter().flat_map(|peer| &peer.domains);
+        let peer = peers.into_iter().find(|domain| domain.values.last() != Some(node));
+        let broken = is_broken.then_some(lost);
+        let within = self.replacement_domain(ask, &layers, (&rest, peer), broken);
         let request = ask.request.filter(|_| is_broken && within != Within::Anywhere);
         let request = request.map(|request| request_for_part(request, &layers, lost));
         let part = PlacementRequest {
@@ -44,25 +47,29 @@ impl Placer<'_> {
     }
 
     /// The domain for the replacement, so that the constraints of the whole assignment still hold.
+    /// `broken`: the lost pods, if a slice lacks them. The replacement stays in the required
+    /// domain even if no slice can be completed, and if only the group's other pod set is left
+    /// there, as in Kueue 0.20.
     fn replacement_domain(
         &self,
         ask: &PlacementRequest<'_>,
         layers: &[SliceLayer],
-        rest: &TopologyAssignment,
-        lost: i32,
-        is_broken: bool,
+        (rest, peer): (&TopologyAssignment, Option<&AssignedDomain>),
+        broken: Option<i32>,
     ) -> Within {
         let kind = RequestKind::new(ask.request, ask.implied);
         let level = kind.level(self.tree).and_then(|key| self.tree.level(key));
-        let (Some(level), Some(first)) = (level, rest.domains.first()) else {
+        let (Some(level), Some(first)) = (level, rest.domains.first().or(peer)) else {
             return Within::Anywhere;
         };
-        if is_broken {
+        if let Some(lost) = broken {
             let innermost =
                 layers.iter().rev().find(|layer| layer.size > 0 && lost % layer.size != 0);
             let broken = if layers.len() > 1 { innermost } else { layers.first() };
             let domain = broken.and_then(|layer| self.incomplete(layer, rest, lost));
-            return domain.map_or(Within::Anywhere, |id| self.within(id));
+            if let Some(id) = domain {
+                return self.within(id);
+            }
         }
         if !kind.required() {
             return Within::Anywhere;

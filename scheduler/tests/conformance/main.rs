@@ -33,8 +33,6 @@ const DIFFERENT: &[(&str, &str)] = &[
     ("tas-groups-0014", NO_REQUESTS),
     ("tas-groups-0016", NO_REQUESTS),
     ("tas-groups-0019", NO_REQUESTS),
-    ("tas-nodes-0046", "a workload is in the heap that Kueue has parked"),
-    ("tas-plain-0014", "workloads are in the heap that Kueue has parked"),
     (
         "tas-plain-0042",
         "Kueue looks at resources in the order in which its process first met them, and names another",

@@ -38,10 +38,18 @@ const NEVER_MESSAGES: &[&str] = &[
     "is inactive",
     "is stopped",
     "doesn't exist",
+    "does not contain the requested level",
+    "does not support TopologyAwareScheduling",
+    "supports only TopologyAwareScheduling",
 ];
 
 /// Parts of Kueue's `Pending` messages whose cause goes when quota becomes free.
-const LATER_MESSAGES: &[&str] = &["insufficient unused quota", "Pending the preemption of"];
+const LATER_MESSAGES: &[&str] = &[
+    "insufficient unused quota",
+    "Pending the preemption of",
+    "doesn't allow to fit",
+    "allows to fit only",
+];
 
 /// The state and reasons that the Workload shows. A job's own end takes precedence over them.
 pub(crate) fn admission_state(workload: &RemoteWorkload) -> (State, Vec<Reason>) {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use switchyard_controller::engine::capacity::{Capacity, FlavorInfo, LocalQueueCapacity};
+use switchyard_controller::engine::capacity::{
+    Capacity, FlavorInfo, LevelCapacity, LocalQueueCapacity,
+};
 use switchyard_proto::v1;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -55,5 +57,14 @@ fn flavor(
         potential: amount.potential,
         node_labels: info.map(|info| info.labels.clone().into_iter().collect()).unwrap_or_default(),
         taints: info.map(|info| info.taints.iter().map(wire_taint).collect()).unwrap_or_default(),
+        levels: amount.levels.iter().map(level).collect(),
+    }
+}
+
+fn level(level: &LevelCapacity) -> v1::LevelCapacity {
+    v1::LevelCapacity {
+        level: level.level.clone(),
+        largest_free: level.largest_free,
+        total_free: level.total_free,
     }
 }

@@ -66,6 +66,15 @@ fn layers(text: &str) -> Value {
     json!({"podset-group-name": "g", "podset-slice-required-topology": "rack", "podset-slice-size": "2"}),
     "@[K/podset-group-name]: Forbidden: may not be set when 'K/podset-slice-size' is specified\n@[K/podset-group-name]: Forbidden: may not be set when 'K/podset-slice-required-topology' is specified\n@[K/podset-group-name]: Forbidden: may not be set when neither 'K/podset-preferred-topology' nor 'K/podset-required-topology' is specified"
 )]
+#[case::an_offset(json!({"pod-index-offset": "1"}), "")]
+#[case::an_offset_that_is_no_number(
+    json!({"pod-index-offset": "-1"}),
+    r#"@[K/pod-index-offset]: Invalid value: "-1": must be a whole number of at least 0"#
+)]
+#[case::an_offset_in_a_group(
+    json!({"podset-required-topology": "rack", "podset-group-name": "g", "pod-index-offset": "1"}),
+    "@[K/pod-index-offset]: Forbidden: may not be set when 'K/podset-group-name' is specified\n@[K/podset-group-name]: Invalid value: \"g\": can only define groups of exactly 2 pod sets, got: 1 pod set(s)"
+)]
 #[case::no_switch(json!({"podset-unconstrained-topology": "yes"}), r#"@[K/podset-unconstrained-topology]: Invalid value: "yes": must be a boolean value"#)]
 #[case::no_number(
     json!({"podset-slice-required-topology": "rack", "podset-slice-size": "two"}),

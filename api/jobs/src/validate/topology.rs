@@ -81,6 +81,7 @@ pub(super) fn one(part: &Part, gates: TopologyGates) -> Vec<FieldError> {
     unconstrained(source, &path, &mut errors);
     slice(source, &path, &mut errors);
     layered(source, &path, gates, &mut errors);
+    offset(source, &path, &mut errors);
     if let Some(count) = part.count.filter(|_| errors.is_empty()) {
         errors.extend(too_large(source, &path, count));
     }
@@ -94,6 +95,7 @@ const SLICE_REQUIRED: &str = names::POD_SET_SLICE_REQUIRED_TOPOLOGY;
 const SLICE_SIZE: &str = names::POD_SET_SLICE_SIZE;
 const LAYERS: &str = names::POD_SET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS;
 const GROUP: &str = names::POD_SET_GROUP_NAME;
+const OFFSET: &str = names::POD_INDEX_OFFSET;
 
 fn level(source: &TopologySource, path: &Path, errors: &mut Vec<FieldError>) {
     let given = [REQUIRED, PREFERRED, UNCONSTRAINED].iter().filter(|key| source.get(key).is_some());
@@ -163,6 +165,19 @@ fn slice(source: &TopologySource, path: &Path, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::forbidden(&path, &detail));
         }
         _ => {}
+    }
+}
+
+/// Errors of the number of the first pod. The pod sets of a group are numbered without it. As in
+/// Kueue 0.19.5.
+fn offset(source: &TopologySource, path: &Path, errors: &mut Vec<FieldError>) {
+    let Some(text) = source.get(OFFSET) else { return };
+    let path = path.key(OFFSET);
+    if text.parse::<u32>().is_err() {
+        errors.push(FieldError::invalid(&path, text, "must be a whole number of at least 0"));
+    }
+    if source.get(GROUP).is_some() {
+        errors.push(FieldError::forbidden(&path, &with(GROUP)));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Converts API objects into events of the engine. Pure: equal objects give equal events.
 
-pub(crate) mod nodes;
+pub mod nodes;
 pub(crate) mod pods;
 mod queue;
 mod requests;

@@ -1,5 +1,7 @@
 //! Nodes as capacity leaves of a topology.
 
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
 use k8s_openapi::api::core::v1::Node;
 use switchyard_api::quantity::amount_of;
 use switchyard_platform::store::Key;
@@ -21,7 +23,56 @@ pub(crate) fn event(stores: &Stores, key: &Key) -> Event {
 }
 
 fn takes_pods(node: &Node) -> bool {
-    is_ready(node) && node.spec.as_ref().is_none_or(|spec| spec.unschedulable != Some(true))
+    is_ready(node) && !is_cordoned(node)
+}
+
+fn is_cordoned(node: &Node) -> bool {
+    node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
+}
+
+/// Why a node of a flavor does not count for the flavor's topology.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeExclusion {
+    NotReady,
+    Cordoned,
+    /// It lacks the label of this level.
+    LabelMissing(String),
+}
+
+impl fmt::Display for NodeExclusion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotReady => f.write_str("the node is not ready"),
+            Self::Cordoned => f.write_str("the node is cordoned"),
+            Self::LabelMissing(label) => write!(f, "the node has no label {label}"),
+        }
+    }
+}
+
+/// The nodes with a flavor's labels that do not count for its topology, by name.
+#[must_use]
+pub fn excluded_nodes(stores: &Stores, flavor: &str) -> BTreeMap<String, NodeExclusion> {
+    let Some(flavor) = stores.resource_flavors.get("", flavor) else { return BTreeMap::new() };
+    let topology = flavor.spec.topology_name.as_deref();
+    let Some(topology) = topology.and_then(|name| stores.topologies.get("", name)) else {
+        return BTreeMap::new();
+    };
+    let of_flavor = |labels: &BTreeMap<String, String>| {
+        flavor.spec.node_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+    };
+    let exclusion = |node: &Node| {
+        let labels = node.metadata.labels.clone().unwrap_or_default();
+        let missing = topology.spec.levels.iter().find(|it| !labels.contains_key(&it.node_label));
+        match missing {
+            _ if !of_flavor(&labels) => None,
+            Some(level) => Some(NodeExclusion::LabelMissing(level.node_label.clone())),
+            None if !is_ready(node) => Some(NodeExclusion::NotReady),
+            None if is_cordoned(node) => Some(NodeExclusion::Cordoned),
+            None => None,
+        }
+    };
+    let named = |node: &Arc<Node>| Some((node.metadata.name.clone()?, exclusion(node)?));
+    stores.nodes.all().iter().filter_map(named).collect()
 }
 
 fn leaf(node: &Node) -> CapacityLeaf {

@@ -1,19 +1,25 @@
 //! A bed whose ClusterQueue has one flavor with a Topology.
 
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, TcpListener};
+
 use anyhow::ensure;
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{Node, Pod},
+};
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, ListParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use serde_json::json;
-use switchyard_api::v1beta2::Topology;
-use switchyard_config::Configuration;
-use switchyard_e2e::{ClusterSpec, Environment, NodeSpec, queues, wait::eventually};
-use tokio::sync::OnceCell;
+use serde_json::{Value, json};
+use switchyard_api::v1beta2::{PodSetAssignment, Topology, Workload};
+use switchyard_controller::webhook::{Advertise, WebhookOptions};
+use switchyard_e2e::{NOT_READY, NodeSpec, queues, wait::eventually};
 
-use crate::bed::{Bed, WAIT, configured_controller};
+use crate::bed::{Bed, WAIT};
+use crate::job_kinds::FRAMEWORKS;
 
 /// The label of a block.
 pub(super) const BLOCK: &str = "example.com/block";
@@ -24,16 +30,34 @@ pub(super) const HOST: &str = "kubernetes.io/hostname";
 /// How many hosts there are.
 pub(super) const HOSTS: usize = 8;
 
-static ENVIRONMENT: OnceCell<Environment> = OnceCell::const_new();
-static CONTROLLER: OnceCell<switchyard_controller::Handle> = OnceCell::const_new();
+/// The annotation of a required level.
+pub(super) const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
+/// The annotation of a preferred level.
+pub(super) const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
+/// The annotation of the level of slices.
+pub(super) const SLICE_LEVEL: &str = "kueue.x-k8s.io/podset-slice-required-topology";
+/// The annotation of the pods of a slice.
+pub(super) const SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
 
-async fn environment() -> &'static Environment {
-    let start = async || {
-        // Each test adds nodes of its own.
-        let one = ClusterSpec::new("one").node(NodeSpec::new("plain").cpu(1));
-        Environment::builder("topology").cluster(one).start().await.unwrap()
+/// A namespace under a controller with all kinds of jobs, once the API server calls its webhooks.
+async fn webhooked_bed(stem: &str) -> Bed {
+    let sections = format!("{FRAMEWORKS}  - pod\n  - deployment\n  - statefulset\n");
+    let bed = Bed::with_options(stem, &sections, |_, options| {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let url = format!("https://127.0.0.1:{}", listener.local_addr().unwrap().port());
+        options.webhook = Some(WebhookOptions::new(listener, Advertise::Url(url)));
+    })
+    .await;
+    let jobs: Api<Job> = Api::namespaced(bed.admin().clone(), &bed.namespace);
+    let wrong = bed.job("probe").pod_annotation(REQUIRED, RACK).pod_annotation(PREFERRED, RACK);
+    let wrong: Job = serde_json::from_value(wrong.build()).unwrap();
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let called = async || {
+        ensure!(jobs.create(&dry, &wrong).await.is_err(), "it is let through");
+        Ok(())
     };
-    ENVIRONMENT.get_or_init(start).await
+    eventually(WAIT, "the webhook of jobs", called).await.unwrap();
+    bed
 }
 
 /// The nodes of a pool: two blocks of two racks of two hosts.
@@ -52,14 +76,16 @@ pub(super) struct Racks {
 
 impl Racks {
     pub(super) async fn new(stem: &str) -> Self {
-        let environment = environment().await;
-        let cluster = environment.cluster("one");
-        let start = async || {
-            cluster.install().await.unwrap();
-            configured_controller(cluster, "topology", Configuration::default()).await
-        };
-        CONTROLLER.get_or_init(start).await;
-        let bed = Bed::on(environment, stem).await;
+        Self::with_queue(stem, |queue| queue).await
+    }
+
+    /// With changes to the ClusterQueue.
+    pub(super) async fn with_queue(
+        stem: &str,
+        change: impl FnOnce(queues::ClusterQueue) -> queues::ClusterQueue,
+    ) -> Self {
+        let bed = webhooked_bed(stem).await;
+        let cluster = bed.cluster();
         let name = &bed.name;
         cluster.add_nodes(&hosts(name)).await.unwrap();
         let levels = [BLOCK, RACK, HOST].map(|label| json!({"nodeLabel": label}));
@@ -69,13 +95,15 @@ impl Racks {
         });
         let mut flavor = queues::ResourceFlavor::new(name).node_label("pool", name).build();
         flavor["spec"]["topologyName"] = json!(name);
-        let queue = queues::ClusterQueue::new(name).group(name, &[("cpu", "100")]).build();
+        let queue =
+            queues::ClusterQueue::new(name).group(name, &[("cpu", "100"), ("memory", "1000Gi")]);
+        let queue = change(queue).build();
         let local = queues::local_queue(&bed.namespace, "queue", name);
         cluster.apply([topology, flavor, queue, local]).await.unwrap();
         Self { bed }
     }
 
-    fn pods(&self) -> Api<Pod> {
+    pub(super) fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.bed.admin().clone(), &self.bed.namespace)
     }
 
@@ -138,6 +166,72 @@ impl Racks {
             .delete(&pod.name_any(), &DeleteParams::default().grace_period(0))
             .await
             .unwrap();
+    }
+
+    fn nodes(&self) -> Api<Node> {
+        Api::all(self.bed.admin().clone())
+    }
+
+    /// Deletes an object of the namespace and all that belongs to it.
+    pub(super) async fn delete_object(&self, api_version: &str, kind: &str, name: &str) {
+        let cluster = self.bed.cluster();
+        let api = cluster.dynamic(api_version, kind, &self.bed.namespace).await.unwrap();
+        api.delete(name, &DeleteParams::background()).await.unwrap();
+    }
+
+    /// The name of a host.
+    pub(super) fn host(&self, index: usize) -> String {
+        format!("{}-{index}", self.bed.name)
+    }
+
+    pub(super) async fn cordon(&self, node: &str, cordoned: bool) {
+        let spec = json!({"spec": {"unschedulable": cordoned}});
+        self.nodes().patch(node, &PatchParams::default(), &Patch::Merge(spec)).await.unwrap();
+    }
+
+    /// Replaces the taints of a node: `key:Effect`, or none.
+    pub(super) async fn taint(&self, node: &str, taint: Option<(&str, &str)>) {
+        let taints: Vec<Value> =
+            taint.iter().map(|(key, effect)| json!({"key": key, "effect": effect})).collect();
+        let spec = json!({"spec": {"taints": taints}});
+        self.nodes().patch(node, &PatchParams::default(), &Patch::Merge(spec)).await.unwrap();
+    }
+
+    /// Makes a node not ready. It stays so until [`Racks::recovers`], or if it `flaps` until kwok
+    /// has seen it.
+    pub(super) async fn fails(&self, node: &str, flaps: bool) {
+        let params = PatchParams::default();
+        if !flaps {
+            let marked = json!({"metadata": {"annotations": {NOT_READY: "true"}}});
+            self.nodes().patch(node, &params, &Patch::Merge(marked)).await.unwrap();
+        }
+        let now = jiff::Timestamp::now().to_string();
+        let ready = json!({"type": "Ready", "status": "False", "reason": "KubeletNotReady",
+            "message": "stopped", "lastTransitionTime": now, "lastHeartbeatTime": now});
+        let status = json!({"status": {"conditions": [ready]}});
+        self.nodes().patch_status(node, &params, &Patch::Strategic(status)).await.unwrap();
+    }
+
+    pub(super) async fn recovers(&self, node: &str) {
+        let unmarked = json!({"metadata": {"annotations": {NOT_READY: null}}});
+        self.nodes().patch(node, &PatchParams::default(), &Patch::Merge(unmarked)).await.unwrap();
+    }
+
+    /// The placed pod sets of an admitted Workload.
+    pub(super) fn placed(workload: &Workload) -> Vec<PodSetAssignment> {
+        let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
+        let all = admission.map(|admission| admission.pod_set_assignments.clone());
+        all.unwrap_or_default().into_iter().filter(|it| it.topology_assignment.is_some()).collect()
+    }
+
+    /// The racks of a pod set's domains.
+    pub(super) fn racks_of(assignment: &PodSetAssignment) -> BTreeSet<usize> {
+        let domains = assignment.topology_assignment.iter().flat_map(|it| it.domains());
+        let hosts = domains.filter_map(|mut domain| domain.values.pop());
+        hosts
+            .filter_map(|host| host.rsplit('-').next()?.parse().ok())
+            .map(|it: usize| it / 2)
+            .collect()
     }
 
     pub(super) async fn delete_node(&self, name: &str) {

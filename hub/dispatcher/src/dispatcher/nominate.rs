@@ -332,7 +332,7 @@ impl Dispatcher {
     }
 
     /// Writes what the clusters answered, if the search takes long.
-    fn record_answers_when_late(
+    pub(super) fn record_answers_when_late(
         &mut self,
         entry: &mut TrackedWorkload,
         now: UnixMillis,

@@ -13,4 +13,5 @@ mod preemption;
 mod queues;
 mod slices;
 mod status;
+mod topology;
 mod variants;

@@ -2,6 +2,7 @@
 
 mod encoding;
 mod laws;
+mod outlook;
 mod placing;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -136,6 +137,7 @@ pub(super) fn ask<'a>(
         bad_update: None,
         previous: None,
         own: None,
+        peer: None,
     }
 }
 

@@ -277,6 +277,47 @@ fn failed_node_is_replaced(
     assert_eq!(place(true).assignments, vec![Some(own.clone())], "a single pod cannot move");
 }
 
+#[test]
+fn replacement_that_completes_no_slice_stays_in_its_block() {
+    let mut forest = forest(&HOSTS, "b1/r1/x1:1 b1/r1/x2:1 b1/r1/x3:1 b1/r2/x4:1 b2/r3/x6:9");
+    let (name, request, requests, own) = (
+        Name::from("main"),
+        request("required block rack=2"),
+        requests(1, 0),
+        at(&[("x1", 1), ("x2", 1), ("x3", 1)]),
+    );
+    for place in forest.uses(&flavors(&["f".into()]), &own, &requests) {
+        forest.charge(&place, 1);
+    }
+    let tree = forest.tree("f").expect("a tree");
+    let placer = Placer { tree, resources: &forest.resources, options: MIXED };
+    let asks = [PlacementRequest { own: Some(&own), ..ask(&name, 3, &request, &requests) }];
+    let node: Name = "x1".into();
+    let failed = Some(Unhealthy { node: &node, keep: false });
+    assert_eq!(written(&placer.place(&asks, failed, &mut Assumed::new())), "x2*1 x3*1 x4*1");
+}
+
+#[test]
+fn replacement_of_all_workers_stays_with_their_leader() {
+    let mut forest = forest(&HOSTS, "b1/r1/x1:1 b1/r1/x2:1 b2/r3/x6:1");
+    let (request, requests) = (request("required rack group"), requests(1, 0));
+    let (leader, workers) = (at(&[("x1", 1)]), at(&[("x2", 1)]));
+    for own in [&leader, &workers] {
+        for place in forest.uses(&flavors(&["f".into()]), own, &requests) {
+            forest.charge(&place, 1);
+        }
+    }
+    let tree = forest.tree("f").expect("a tree");
+    let placer = Placer { tree, resources: &forest.resources, options: MIXED };
+    let name = Name::from("workers");
+    let own = PlacementRequest { own: Some(&workers), ..ask(&name, 1, &request, &requests) };
+    let asks = [PlacementRequest { peer: Some(&leader), ..own }];
+    let node: Name = "x2".into();
+    let failed = Some(Unhealthy { node: &node, keep: false });
+    let placement = placer.place(&asks, failed, &mut Assumed::new());
+    assert!(written(&placement).contains("topologyDomain: 1"), "{}", written(&placement));
+}
+
 #[rstest]
 #[case::more_pods_beside_those_that_run(3, "x1*1 x2*2")]
 #[case::fewer_pods_from_the_end(1, "x2*1")]

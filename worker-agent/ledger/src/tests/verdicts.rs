@@ -9,6 +9,7 @@ use crate::*;
 /// A message of Kueue 0.19 and later.
 const TOO_MUCH: &str = "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor default, previously considered podsets requests (0) + current podset request (9) > maximum capacity (4)";
 const LATER: &str = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 1 more needed";
+const NO_DOMAIN: &str = "couldn't assign flavors to pod set main: topology \"t\" doesn't allow to fit any of 2 pod(s). Total nodes: 4; excluded: resource \"cpu\": 3, taint \"gpu=yes:NoSchedule\": 1";
 
 #[rstest]
 #[case::not_considered_yet(workload(1), State::Waiting, "PendingEvaluation")]
@@ -30,6 +31,10 @@ const LATER: &str = "couldn't assign flavors to pod set main: insufficient unuse
 #[case::older_kueue_one_pod_set_of_two(workload(1).pending("Pending", "couldn't assign flavors to pod set a: insufficient unused quota for cpu in flavor x, 1 more needed; couldn't assign flavors to pod set b: flavor y not found"), State::Unfit, "Pending")]
 #[case::older_kueue_preempting(workload(1).pending("Pending", "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 1 more needed. Pending the preemption of 2 workload(s)"), State::Waiting, "Pending")]
 #[case::older_kueue_inactive(workload(1).pending("Inadmissible", "ClusterQueue cq is inactive"), State::Unfit, "Inadmissible")]
+#[case::older_kueue_topology_is_full(workload(1).pending("Pending", NO_DOMAIN), State::Waiting, "Pending")]
+#[case::older_kueue_level_is_missing(workload(1).pending("Pending", "couldn't assign flavors to pod set main: Flavor \"gpu\" does not contain the requested level"), State::Unfit, "Pending")]
+#[case::older_kueue_flavor_has_no_topology(workload(1).pending("Pending", "couldn't assign flavors to pod set main: Flavor \"gpu\" does not support TopologyAwareScheduling"), State::Unfit, "Pending")]
+#[case::older_kueue_topology_of_one_flavor(workload(1).pending("Pending", "couldn't assign flavors to pod set main: Flavor \"a\" does not contain the requested level, topology \"t\" allows to fit only 1 out of 2 pod(s)"), State::Waiting, "Pending")]
 #[case::text_nobody_knows(workload(1).pending("Pending", "the moon is in the wrong house"), State::Waiting, "Pending")]
 fn states_before_admission(
     #[case] workload: RemoteWorkload,

@@ -52,7 +52,7 @@ impl NodeJudge<'_> {
         pods: &[Arc<PodRecord>],
         flavor: impl Fn(&str) -> Option<Arc<ResourceFlavor>>,
     ) -> NodeVerdict {
-        let ends = || pods.iter().filter(|pod| self.cannot_start(pod)).cloned().collect();
+        let ends = || pods.iter().filter(|pod| is_sent(pod, self.host)).cloned().collect();
         let assigned = hosts::assigned(workload);
         if assigned.is_empty() {
             // The lowest level is not the host, so a user has put the hostname into the selector.
@@ -74,19 +74,13 @@ impl NodeJudge<'_> {
             return NodeVerdict { failed: true, ends: Vec::new() };
         }
         let failed = !pods.iter().any(|pod| self.makes_progress(pod));
-        NodeVerdict { failed, ends: ends() }
+        // While the node is not replaced, a pod in place of an ended one would be sent here again.
+        NodeVerdict { failed, ends: if failed { ends() } else { Vec::new() } }
     }
 
     fn makes_progress(&self, pod: &PodRecord) -> bool {
         pod.placed().is_some_and(|placed| placed.node == self.node.metadata.name && !placed.ended)
             && !pod.is_deleted()
-    }
-
-    fn cannot_start(&self, pod: &PodRecord) -> bool {
-        pod.placed().is_some_and(|placed| {
-            let sent = placed.node_selector.get(HOSTNAME).is_some_and(|host| host == self.host);
-            sent && placed.node.is_none() && placed.pending && !placed.is_gated()
-        })
     }
 
     /// The strictest effect of the node's taints on pod sets that have pods there.
@@ -120,6 +114,14 @@ impl NodeJudge<'_> {
             .flat_map(|it| it.domains())
             .any(|domain| domain.values.last().is_some_and(|host| host == self.host))
     }
+}
+
+/// Whether a pod is selected for the host and not bound. It cannot start if the host takes no pods.
+pub(super) fn is_sent(pod: &PodRecord, host: &str) -> bool {
+    pod.placed().is_some_and(|placed| {
+        let sent = placed.node_selector.get(HOSTNAME).is_some_and(|it| it == host);
+        sent && placed.node.is_none() && placed.pending && !placed.is_gated()
+    })
 }
 
 fn effect_of(tolerations: &[Toleration], taint: &switchyard_scheduler::Taint) -> TaintEffect {
@@ -262,6 +264,7 @@ mod tests {
     #[rstest]
     #[case::prefer_no_schedule("PreferNoSchedule", json!([]), "", "well")]
     #[case::untolerated_with_running_pods("NoSchedule", json!([]), "runs", "well")]
+    #[case::pod_waits_while_another_runs("NoSchedule", json!([]), "runs sent", "well")]
     #[case::untolerated_without_running_pods("NoSchedule", json!([]), "ended sent", "failed sent")]
     #[case::tolerated("NoExecute", json!([{"operator": "Exists"}]), "", "well")]
     #[case::tolerated_for_seconds("NoExecute", json!([{"operator": "Exists", "tolerationSeconds": 5}]), "ends", "failed")]

@@ -121,10 +121,11 @@ fn subscribe(ctx: &Context, state: &Arc<FailureIndex>, queue: &Queue<Arc<str>>) 
             let hosts = |workload: &Option<Arc<Workload>>| {
                 workload.as_deref().map(hosts::assigned).unwrap_or_default()
             };
-            let now = hosts(&change.new);
-            of.assigned.apply(&change.key, &hosts(&change.old), &now);
-            // The host may have failed between the decision and the write.
-            now.into_iter().for_each(|host| into.add(host));
+            let (before, now) = (hosts(&change.old), hosts(&change.new));
+            of.assigned.apply(&change.key, &before, &now);
+            // A host may have failed between the decision and the write, and pods may have been sent
+            // to a host that was replaced.
+            before.union(&now).for_each(|host| into.add(host.clone()));
         }
     });
     let (of, into) = (state.clone(), queue.clone());
@@ -185,7 +186,9 @@ async fn reconcile(ctx: &Context, state: &FailureIndex, host: Arc<str>) -> Outco
         .collect();
     let ready = node.as_ref().and_then(|node| nodes::ready_condition(node));
     let Some((node, ready)) = node.as_ref().zip(ready) else {
-        return mark_all(ctx, &affected, &host).await;
+        let marked = mark_all(ctx, &affected, &host).await;
+        let ended = end_sent(ctx, state, &host).await;
+        return if marked == Outcome::Done { ended } else { marked };
     };
     let failed_for = (ready.status != "True").then(|| {
         ready.last_transition_time.as_ref().map_or(Duration::MAX, |at| since(ctx.clock.now(), at.0))
@@ -213,6 +216,24 @@ async fn mark_all(ctx: &Context, workloads: &[Arc<Workload>], host: &str) -> Out
     let mut outcome = Outcome::Done;
     for workload in workloads {
         if mark(ctx, workload, host, true).await == Outcome::Failed {
+            outcome = Outcome::Failed;
+        }
+    }
+    outcome
+}
+
+/// Ends pods of running workloads that were sent to a host without a node. Their replacements stay
+/// gated until they have another host.
+async fn end_sent(ctx: &Context, state: &FailureIndex, host: &str) -> Outcome {
+    let pods = state.pods.on(host);
+    let pods = pods.iter().filter_map(|key| ctx.stores.pods.by_key(key));
+    let mut outcome = Outcome::Done;
+    for pod in pods.filter(|pod| judge::is_sent(pod, host)) {
+        let members =
+            |chain| state.chains.members(&chain, &ctx.stores.workloads, &ctx.stores.pods).0;
+        let workloads = pod.chain().map(members).unwrap_or_default();
+        let placed = |it: &Workload| is_running(it) && !hosts::assigned(it).is_empty();
+        if workloads.iter().any(|workload| placed(workload)) && !fail_pod(ctx, &pod).await {
             outcome = Outcome::Failed;
         }
     }

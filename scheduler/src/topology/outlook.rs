@@ -1,0 +1,271 @@
+//! Explains a placement search that failed: the best domain of each level, and the leaves that take
+//! no pod. Computed on demand.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::counts::{Assumed, Count, PlacementDemand, Within, leaf_count};
+use super::failure::{ExcludedLeaves, written};
+use super::place::{LeaderAndWorkers, PlacementRequest, Placer, grouped, roles};
+use super::plan::Plan;
+use super::resources::{Demand, Resources, bounded};
+use super::search::DomainSearch;
+use super::tree::{DomainId, Leaf};
+use super::view::allocatable;
+use crate::{Name, SliceLayer, Taint};
+
+/// Leaves named for each obstacle.
+const EXAMPLES: usize = 3;
+
+/// A placement search that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacementOutlook {
+    /// The pod set; of a group, the workers.
+    pub pod_set: Name,
+    pub flavor: Name,
+    pub topology: Name,
+    /// Label key of the requested level.
+    pub level: Name,
+    pub strictness: Strictness,
+    /// Without the leader of a group.
+    pub pods: i32,
+    /// The widest layer of slices.
+    pub slice: Option<SliceLayer>,
+    /// Pods that fit in all domains together.
+    pub fits: i32,
+    /// One for each level, highest level first.
+    pub best: Vec<BestDomain>,
+    /// All leaves of the flavor.
+    pub leaves: usize,
+    /// Leaves that take no pod, most leaves first.
+    pub obstructed: Vec<ObstructedLeaves>,
+}
+
+/// How strictly a request names its level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strictness {
+    Required,
+    Preferred,
+    /// Any free capacity will do.
+    Unconstrained,
+}
+
+/// The domain of one level that takes the most pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BestDomain {
+    /// Label key.
+    pub level: Name,
+    /// Label values, highest level first.
+    pub values: Vec<Name>,
+    /// Pods that fit, whole slices only.
+    pub fits: i32,
+}
+
+/// Leaves that take no pod for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObstructedLeaves {
+    pub obstacle: LeafObstacle,
+    pub leaves: usize,
+    /// The first few, by name.
+    pub examples: Vec<Name>,
+}
+
+/// Why a leaf takes no pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LeafObstacle {
+    /// A taint that the pods do not tolerate.
+    Taint(Taint),
+    NodeSelector,
+    Affinity,
+    /// Too little of a resource is free.
+    Resource {
+        resource: Name,
+        taken_by: Occupant,
+    },
+}
+
+/// The users of a leaf that is too full for a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Occupant {
+    /// Nothing: the empty leaf is too small.
+    Nothing,
+    /// Pods outside topology-aware scheduling.
+    OtherPods,
+    Workloads,
+}
+
+impl Strictness {
+    /// For programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Required => "Required",
+            Self::Preferred => "Preferred",
+            Self::Unconstrained => "Unconstrained",
+        }
+    }
+
+    fn of(plan: &Plan) -> Self {
+        match plan {
+            Plan { required: true, .. } => Self::Required,
+            Plan { unconstrained: true, .. } => Self::Unconstrained,
+            _ => Self::Preferred,
+        }
+    }
+}
+
+impl LeafObstacle {
+    /// For users.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Taint(taint) => format!("the pods do not tolerate taint {}", written(taint)),
+            Self::NodeSelector => "the pods' nodeSelector does not match".to_owned(),
+            Self::Affinity => "the pods' required node affinity does not match".to_owned(),
+            Self::Resource { resource, taken_by: Occupant::Nothing } => {
+                format!("the node has less {resource} than a pod requests")
+            }
+            Self::Resource { resource, taken_by: Occupant::OtherPods } => {
+                format!("other pods use its {resource}")
+            }
+            Self::Resource { resource, taken_by: Occupant::Workloads } => {
+                format!("workloads use its {resource}")
+            }
+        }
+    }
+}
+
+impl Placer<'_> {
+    /// The search of the first pod set that finds no place. `None` if all are placed, or if the
+    /// request itself is wrong.
+    pub(crate) fn outlook(
+        &self,
+        requests: &[PlacementRequest<'_>],
+        flavor: &Name,
+        assumed: &mut Assumed,
+    ) -> Option<PlacementOutlook> {
+        for members in grouped(requests.iter().map(|ask| ask.request?.group.as_ref())) {
+            let (workers, leader) = roles(requests, &members).ok()?;
+            let group = LeaderAndWorkers {
+                workers: requests.get(workers)?,
+                leader: leader.and_then(|at| requests.get(at)),
+            };
+            match self.search(&group, Within::Anywhere, assumed) {
+                Ok((of_workers, of_leader)) => {
+                    self.assume(&of_workers, group.workers, assumed);
+                    if let Some((ask, assignment)) = group.leader.zip(of_leader.as_ref()) {
+                        self.assume(assignment, ask, assumed);
+                    }
+                }
+                Err(_) => return self.failed(&group, flavor, assumed),
+            }
+        }
+        None
+    }
+
+    fn failed(
+        &self,
+        group: &LeaderAndWorkers<'_, '_>,
+        flavor: &Name,
+        assumed: &Assumed,
+    ) -> Option<PlacementOutlook> {
+        let plan = self.plan(group).ok()?;
+        let workers = group.workers;
+        let worker = Demand::of_pod(workers.requests, self.resources);
+        let leader = group.leader.map(|ask| Demand::of_pod(ask.requests, self.resources));
+        let wanted = PlacementDemand {
+            worker: &worker,
+            leader: leader.as_ref(),
+            filter: &workers.filter,
+            assumed,
+            within: Within::Anywhere,
+            empty: self.options.empty,
+        };
+        let search = DomainSearch::new(self.tree, &plan, &wanted);
+        let fits = |level: usize, id: DomainId| pods_that_fit(search.count(id), level, &plan);
+        let best_of = |(level, key): (usize, &Name)| {
+            let id = self
+                .tree
+                .at_level(level)
+                .max_by_key(|id| (fits(level, *id), Reverse(self.tree.rank(*id))))?;
+            let values = self.tree.domain(id)?.path.to_vec();
+            Some(BestDomain { level: key.clone(), values, fits: fits(level, id) })
+        };
+        let all = self.tree.at_level(0).map(|id| fits(0, id));
+        Some(PlacementOutlook {
+            pod_set: workers.name.clone(),
+            flavor: flavor.clone(),
+            topology: self.tree.topology.clone(),
+            level: self.tree.levels.get(plan.level).cloned().unwrap_or_default(),
+            strictness: Strictness::of(&plan),
+            pods: plan.count,
+            slice: workers.request.and_then(|request| request.layers().into_iter().next()),
+            fits: all.fold(0, i32::saturating_add),
+            best: self.tree.levels.iter().enumerate().filter_map(best_of).collect(),
+            leaves: self.tree.leaves().count(),
+            obstructed: self.obstructed(&wanted),
+        })
+    }
+
+    fn obstructed(&self, wanted: &PlacementDemand<'_>) -> Vec<ObstructedLeaves> {
+        let mut by_obstacle: BTreeMap<LeafObstacle, Vec<Name>> = BTreeMap::new();
+        for (id, leaf) in self.tree.leaves() {
+            let mut excluded = ExcludedLeaves::default();
+            let count = leaf_count(self.tree, (id, leaf), wanted, &mut excluded);
+            if count.is_some_and(|count| count.pods > 0) {
+                continue;
+            }
+            if let Some(obstacle) = obstacle(excluded, leaf, wanted, self.resources) {
+                let name = leaf.first().map_or_else(|| leaf.id.clone(), |it| it.name.clone());
+                by_obstacle.entry(obstacle).or_default().push(name);
+            }
+        }
+        let mut all: Vec<_> = by_obstacle
+            .into_iter()
+            .map(|(obstacle, mut names)| {
+                let leaves = names.len();
+                names.sort();
+                names.truncate(EXAMPLES);
+                ObstructedLeaves { obstacle, leaves, examples: names }
+            })
+            .collect();
+        all.sort_by_key(|obstructed| Reverse(obstructed.leaves));
+        all
+    }
+}
+
+/// Slices exist only in domains at or above their level.
+fn pods_that_fit(count: Count, level: usize, plan: &Plan) -> i32 {
+    let led = plan.leaders > 0;
+    match level <= plan.slice_level {
+        true => count.capacity(true, led).saturating_mul(plan.size),
+        false => count.capacity(false, led),
+    }
+}
+
+/// The obstacle by which one leaf was excluded.
+fn obstacle(
+    excluded: ExcludedLeaves,
+    leaf: &Leaf,
+    wanted: &PlacementDemand<'_>,
+    resources: &Resources,
+) -> Option<LeafObstacle> {
+    if let Some(taint) = excluded.taints.into_keys().next() {
+        return Some(LeafObstacle::Taint(taint));
+    }
+    if excluded.node_selector > 0 {
+        return Some(LeafObstacle::NodeSelector);
+    }
+    if excluded.affinity > 0 {
+        return Some(LeafObstacle::Affinity);
+    }
+    let resource = excluded.resources.into_keys().next()?;
+    let allocatable = allocatable(leaf, resources);
+    let fits = |free: &dyn Fn(usize) -> i64| wanted.worker.count_in(free).0 > 0;
+    let taken_by = if !fits(&|number| bounded(allocatable.get(number))) {
+        Occupant::Nothing
+    } else if !fits(&|number| leaf.free(number, true)) {
+        Occupant::OtherPods
+    } else {
+        Occupant::Workloads
+    };
+    Some(LeafObstacle::Resource { resource, taken_by })
+}
