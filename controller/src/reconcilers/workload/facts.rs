@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use switchyard_api::{
-    conditions, names,
+    conditions,
     v1beta2::{ClusterQueue, LocalQueue, Workload},
     variants,
 };
