@@ -69,9 +69,10 @@ impl Examiner {
     }
 
     pub(super) async fn examine(&self, job: &JobIdentity) -> Result<Examined, kube::Error> {
-        let (mut pods, _) = self.pods(job, "status.phase=Pending").await?;
-        let (others, is_whole) =
-            self.pods(job, "status.phase!=Pending,status.phase!=Failed").await?;
+        let (mut pods, others, is_whole) = match job.may_have_pods {
+            true => self.pods_by_phase(job).await?,
+            false => (Vec::new(), Vec::new(), true),
+        };
         let knows_pods = self.selects_exactly(job) || !pods.is_empty() || !others.is_empty();
         let none_ready = is_whole && !others.iter().any(is_ready);
         if pods.iter().all(|pod| of_pod(pod).is_none()) {
@@ -114,6 +115,18 @@ impl Examiner {
         };
         let warnings = self.warnings_of(&namespace, &uid).into_iter();
         warnings.filter(|it| own.contains(&it.finding.reason)).map(named).collect()
+    }
+
+    /// The job's pending pods, its other pods that have not failed, and whether these others are
+    /// all.
+    async fn pods_by_phase(
+        &self,
+        job: &JobIdentity,
+    ) -> Result<(Vec<Pod>, Vec<Pod>, bool), kube::Error> {
+        let (pending, _) = self.pods(job, "status.phase=Pending").await?;
+        let (others, is_whole) =
+            self.pods(job, "status.phase!=Pending,status.phase!=Failed").await?;
+        Ok((pending, others, is_whole))
     }
 
     /// The job's pods that the field selector selects, and whether these are all.

@@ -21,7 +21,7 @@ use switchyard_ledger::{Meta, WatchEvent};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use self::unready_jobs::{Examined, JobIdentity, Report, UnreadyJobs};
+use self::unready_jobs::{Examined, JobIdentity, Readiness, Report, UnreadyJobs};
 use self::warnings::Warnings;
 
 /// The deadline of one examination.
@@ -39,20 +39,26 @@ pub(crate) struct TroubleWatch {
 impl TroubleWatch {
     /// An object of one of the hub's jobs has changed.
     pub(crate) fn applied(&self, kind: &'static dyn JobKind, meta: &Meta, object: &Value) {
-        let waits = !meta.deleting
+        let is_unready = !meta.deleting
             && !meta::is_deleting(object)
             && !kind.is_suspended(object)
             && kind.finished(object).is_none()
             && !kind.pods_ready(object);
+        let readiness = match is_unready {
+            true => Readiness::Unready { may_have_pods: may_have_pods(kind, object) },
+            false => Readiness::Settled,
+        };
         let workload = meta::prebuilt_workload_name(object);
         self.with(|unready_jobs, now| {
-            unready_jobs.note((kind.id().kind, workload), meta, waits, now)
+            unready_jobs.note((kind.id().kind, workload), meta, readiness, now)
         });
     }
 
     /// An object of one of the hub's jobs was deleted.
     pub(crate) fn deleted(&self, kind: &'static dyn JobKind, meta: &Meta) {
-        self.with(|unready_jobs, now| unready_jobs.note((kind.id().kind, ""), meta, false, now));
+        self.with(|unready_jobs, now| {
+            unready_jobs.note((kind.id().kind, ""), meta, Readiness::Settled, now)
+        });
     }
 
     /// A list is complete: these are the uids of all objects of the kind.
@@ -142,4 +148,13 @@ impl TroubleWatch {
         sleep(PAUSE).await;
         true
     }
+}
+
+/// Whether the job may have pods. A Job counts its own; of other kinds only a list of pods tells it.
+fn may_have_pods(kind: &dyn JobKind, object: &Value) -> bool {
+    let counts = |field: &str| {
+        object.pointer(field).and_then(Value::as_u64).is_some_and(|pods| pods > 0)
+    };
+    kind.id().kind != "Job"
+        || ["/status/active", "/status/succeeded", "/status/failed"].into_iter().any(counts)
 }

@@ -33,6 +33,17 @@ pub(super) struct JobIdentity {
     pub(super) target: Target,
     /// The name of the worker's Workload, which its pods carry.
     pub(super) workload: String,
+    /// False if the job's objects say that no pod of theirs is active.
+    pub(super) may_have_pods: bool,
+}
+
+/// What a change of a job's object shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Readiness {
+    /// It runs with ready pods, has ended, or may not run.
+    Settled,
+    /// Its pods are not ready, or it has none yet.
+    Unready { may_have_pods: bool },
 }
 
 /// The result of an examination.
@@ -62,8 +73,8 @@ impl Report {
 #[derive(Debug)]
 struct UnreadyJob {
     identity: JobIdentity,
-    /// The uids of the job's objects with unready pods.
-    unready: BTreeSet<String>,
+    /// The uids of the job's unready objects, and whether each may have pods.
+    unready: BTreeMap<String, bool>,
     examinations: usize,
     /// None during the examination.
     due: Option<Instant>,
@@ -130,7 +141,7 @@ impl UnreadyJobs {
         &mut self,
         (kind, workload): (&'static str, &str),
         meta: &Meta,
-        waits: bool,
+        readiness: Readiness,
         now: Instant,
     ) {
         let known = self.jobs.get(&meta.workload_uid).map(|job| job.identity.attempt);
@@ -139,17 +150,17 @@ impl UnreadyJobs {
             Some(attempt) if meta.attempt > attempt => self.end(&meta.workload_uid),
             _ => {}
         }
-        if !waits {
+        let Readiness::Unready { may_have_pods } = readiness else {
             if let Some(job) = self.jobs.get_mut(&meta.workload_uid)
-                && job.unready.remove(&meta.target.uid)
+                && job.unready.remove(&meta.target.uid).is_some()
                 && job.unready.is_empty()
             {
                 self.end(&meta.workload_uid);
             }
             return;
-        }
+        };
         if let Some(job) = self.jobs.get_mut(&meta.workload_uid) {
-            job.unready.insert(meta.target.uid.clone());
+            job.unready.insert(meta.target.uid.clone(), may_have_pods);
             // The first ready pod shows in the job's status: look soon.
             if let Some(due) = job.due.filter(|due| job.reported.no_ready_pod && *due > now + YOUNG)
             {
@@ -174,8 +185,9 @@ impl UnreadyJobs {
             kind,
             target: meta.target.clone(),
             workload: workload.to_owned(),
+            may_have_pods,
         };
-        let unready = BTreeSet::from([meta.target.uid.clone()]);
+        let unready = BTreeMap::from([(meta.target.uid.clone(), may_have_pods)]);
         let suspect = UnreadyJob {
             identity,
             unready,
@@ -192,7 +204,7 @@ impl UnreadyJobs {
         let mut over = Vec::new();
         for (workload_uid, job) in &mut self.jobs {
             if &*job.identity.target.gvk == gvk {
-                job.unready.retain(|uid| uids.contains(uid));
+                job.unready.retain(|uid, _| uids.contains(uid));
                 if job.unready.is_empty() {
                     over.push(workload_uid.clone());
                 }
@@ -234,6 +246,7 @@ impl UnreadyJobs {
         let workload_uid = self.due.take(now)?;
         let job = self.jobs.get_mut(&workload_uid)?;
         job.due = None;
+        job.identity.may_have_pods = job.unready.values().any(|may_have_pods| *may_have_pods);
         Some(job.identity.clone())
     }
 
@@ -308,6 +321,13 @@ mod tests {
         }
     }
 
+    fn readiness(waits: bool) -> Readiness {
+        match waits {
+            true => Readiness::Unready { may_have_pods: true },
+            false => Readiness::Settled,
+        }
+    }
+
     fn found(reason: &str, count: u32) -> Examined {
         let trouble = JobTrouble { reason: reason.into(), count, ..JobTrouble::default() };
         let troubles = if reason.is_empty() { Vec::new() } else { vec![trouble] };
@@ -327,7 +347,7 @@ mod tests {
         }
 
         fn note(&mut self, attempt: u64, uid: &str, waits: bool) {
-            self.unready_jobs.note(("Job", "w"), &meta(attempt, uid), waits, self.now);
+            self.unready_jobs.note(("Job", "w"), &meta(attempt, uid), readiness(waits), self.now);
         }
 
         /// Examines the job when it is due. Returns the seconds that passed, and whether there was
@@ -338,6 +358,21 @@ mod tests {
             self.now = due;
             let job = self.unready_jobs.take(due).unwrap();
             (passed, self.unready_jobs.examined(&job, found, due).is_some())
+        }
+    }
+
+    #[test]
+    fn pods_are_read_if_one_object_may_have_them() {
+        let mut bench = Bench::waiting();
+        for (uid, may_have_pods, expected) in
+            [("j", false, false), ("k", true, true), ("k", false, false)]
+        {
+            let readiness = Readiness::Unready { may_have_pods };
+            bench.unready_jobs.note(("Job", "w"), &meta(1, uid), readiness, bench.now);
+            bench.now = bench.unready_jobs.next().unwrap();
+            let job = bench.unready_jobs.take(bench.now).unwrap();
+            assert_eq!(job.may_have_pods, expected, "{uid} {may_have_pods}");
+            bench.unready_jobs.examined(&job, found("", 0), bench.now);
         }
     }
 
@@ -425,7 +460,7 @@ mod tests {
             let mut meta = meta(1, "j");
             (meta.workload_uid, meta.target.namespace) =
                 (format!("{namespace}-{index}"), namespace.to_owned());
-            unready_jobs.note(("Job", "w"), &meta, waits, now);
+            unready_jobs.note(("Job", "w"), &meta, readiness(waits), now);
         };
         (0..2 * PER_NAMESPACE).for_each(|index| note("loud", index, true));
         note("quiet", 0, true);
