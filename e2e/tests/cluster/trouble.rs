@@ -10,10 +10,11 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Pos
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use switchyard_api::conditions::{FALSE, TRUE, WORKER_TROUBLE, find};
+use switchyard_api::names;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::wait::{always, eventually};
-use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, queues};
+use switchyard_e2e::{ClusterSpec, NodeSpec, Part, fixture, queues};
 
 const SOON: Duration = Duration::from_secs(120);
 /// From a fault on the worker until the hub says it: a few seconds until it is no passing one, and what a busy machine adds.
@@ -64,7 +65,7 @@ async fn is_said(tenant: &Tenant<'_>, job: &str, reason: &str, since: Instant) -
     message
 }
 
-async fn command(fleet: &Fleet, words: &[&str]) -> String {
+pub(crate) async fn command(fleet: &Fleet, words: &[&str]) -> String {
     let kubeconfig = fleet.hub().kubeconfig().to_str().unwrap().to_owned();
     let command = ["switchyard", "--kubeconfig", &kubeconfig];
     let mut out = Vec::new();
@@ -74,10 +75,12 @@ async fn command(fleet: &Fleet, words: &[&str]) -> String {
     )
     .await
     .unwrap();
-    String::from_utf8(out).unwrap()
+    let said = String::from_utf8(out).unwrap();
+    println!("$ switchyard {}\n{said}", words.join(" "));
+    said
 }
 
-async fn cordon(fleet: &Fleet, cluster: &str, cordoned: bool) {
+pub(crate) async fn cordon(fleet: &Fleet, cluster: &str, cordoned: bool) {
     let nodes: Api<Node> = Api::all(fleet.worker(cluster).admin.clone());
     let patch = Patch::Merge(json!({"spec": {"unschedulable": cordoned}}));
     nodes.patch("n1", &PatchParams::default(), &patch).await.unwrap();
@@ -170,7 +173,7 @@ fn broken_webhook(tenant: &Tenant<'_>, group: &str, resource: &str) -> Value {
 }
 
 /// Makes the creation of objects such as this one fail. Returns once the API server calls the broken webhook.
-async fn break_creation(
+pub(crate) async fn break_creation(
     fleet: &Fleet,
     tenant: &Tenant<'_>,
     cluster: &str,
@@ -202,11 +205,11 @@ async fn break_creation(
     .unwrap();
 }
 
-fn template() -> Value {
+pub(crate) fn template() -> Value {
     json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}})
 }
 
-async fn mend_creation(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
+pub(crate) async fn mend_creation(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
     let (version, kind) = ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration");
     let webhooks: Api<DynamicObject> =
         fleet.worker(cluster).dynamic(version, kind, "").await.unwrap();
@@ -296,7 +299,12 @@ fn silence_and_removal_of_a_cluster_are_said() {
         let tenant =
             fleet.tenant("silence").hub(&quota).worker("west", &quota).make().await.unwrap();
         tenant.submit(tenant.job("long").run_forever().backoff_limit(6)).await.unwrap();
-        fleet.await_pods("west", tenant.name(), 1).await.unwrap();
+        for policy in ["Fence/5s", "Duplicate/5m"] {
+            let name = policy.split_once('/').unwrap().0.to_lowercase();
+            let job = tenant.job(&name).run_forever().annotation(names::ON_DISCONNECT, policy);
+            tenant.submit(job).await.unwrap();
+        }
+        fleet.await_pods("west", tenant.name(), 3).await.unwrap();
         let none = async || {
             let conditions =
                 tenant.workload_of("long").await?.status.unwrap_or_default().conditions;
@@ -309,16 +317,33 @@ fn silence_and_removal_of_a_cluster_are_said() {
         fleet.kill("west");
         let message = said(&tenant, "long", TRUE, "ClusterUnreachable", fault).await;
         assert!(message.starts_with("nothing was heard of \"west\" since "), "{message}");
-        assert!(message.contains("it stays there until the cluster is back"), "{message}");
+        let held = "onDisconnect is Hold: it stays there until the cluster is back";
+        assert!(message.contains(held), "{message}");
+        let message = said(&tenant, "fence", TRUE, "ClusterUnreachable", fault).await;
+        let fenced =
+            "onDisconnect is Fence: its agent stops the job there, and the hub queues it again at ";
+        assert!(message.contains(fenced), "{message}");
+        let message = said(&tenant, "duplicate", TRUE, "ClusterUnreachable", fault).await;
+        let doubled = "onDisconnect is Duplicate: the hub queues it again at ";
+        assert!(message.contains(doubled) && message.contains("it may run twice"), "{message}");
         fleet.restart_agent("west").unwrap();
-        said(&tenant, "long", FALSE, "Resolved", Instant::now()).await;
+        for job in ["long", "fence", "duplicate"] {
+            said(&tenant, job, FALSE, "Resolved", Instant::now()).await;
+        }
 
         let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
         let fault = Instant::now();
         clusters.delete("west", &DeleteParams::default()).await.unwrap();
         let message = said(&tenant, "long", TRUE, "ClusterRemoved", fault).await;
         assert!(message.starts_with("MultiKueueCluster \"west\" was deleted"), "{message}");
-        assert!(message.contains("the hub gives it up there at "), "{message}");
+        let policy = "whatever its policy (onDisconnect is Hold), the hub gives it up there at ";
+        assert!(message.contains(policy), "{message}");
+        for (job, policy) in [("fence", "Fence"), ("duplicate", "Duplicate")] {
+            let message = said(&tenant, job, TRUE, "ClusterRemoved", fault).await;
+            let policy = format!("whatever its policy (onDisconnect is {policy})");
+            assert!(message.contains(&policy), "{message}");
+            assert!(message.contains("to end it, delete it here and on the cluster"), "{message}");
+        }
         let explained = command(
             &fleet,
             &[
@@ -335,5 +360,51 @@ fn silence_and_removal_of_a_cluster_are_said() {
             ),
             "{explained}"
         );
+    });
+}
+
+/// The condition tells an agent that is connected and cannot act from a silent cluster, and names each job's own policy.
+#[test]
+fn agent_without_its_api_server_is_said_with_the_policy() {
+    fixture::run(async {
+        let west = worker("west").own_etcd();
+        let fleet = Fleet::builder("unable-words").agent(west).start().await.unwrap();
+        let mut cluster = queues::agent_cluster("west");
+        cluster["spec"]["onDisconnect"] = json!({"policy": "Fence", "after": "5s"});
+        fleet.hub().apply([cluster]).await.unwrap();
+        fleet.connect().await.unwrap();
+        let quota = [("cpu", "4")];
+        let tenant =
+            fleet.tenant("unable").hub(&quota).worker("west", &quota).make().await.unwrap();
+        tenant.submit(tenant.job("fenced").run_forever()).await.unwrap();
+        let held = tenant.job("held").run_forever().annotation(names::ON_DISCONNECT, "Hold");
+        tenant.submit(held).await.unwrap();
+        fleet.await_pods("west", tenant.name(), 2).await.unwrap();
+
+        let fault = Instant::now();
+        fleet.environment().cluster("west").kill(Part::ApiServer).unwrap();
+        for (job, policy) in [("fenced", "onDisconnect is Fence"), ("held", "onDisconnect is Hold")]
+        {
+            let message = said(&tenant, job, TRUE, "AgentUnable", fault).await;
+            assert!(message.starts_with("\"west\" is connected, but since "), "{message}");
+            assert!(message.contains("does not reach its own API server"), "{message}");
+            assert!(message.contains(policy), "{message}");
+            assert!(!message.contains("nothing was heard"), "{message}");
+        }
+        let explained = command(&fleet, &["why", "-n", tenant.name(), "fenced"]).await;
+        assert!(
+            explained.starts_with("Verdict:   Running, and in trouble: \"west\""),
+            "{explained}"
+        );
+        let last = explained.lines().last().unwrap();
+        assert!(last.contains("answers its agent again"), "{last}");
+        let jobs = command(&fleet, &["get", "jobs", "-n", tenant.name()]).await;
+        let line = jobs.lines().find(|line| line.starts_with("fenced")).unwrap();
+        assert!(!line.contains("1/1") && line.contains("its agent does not reach"), "{jobs}");
+
+        fleet.environment().cluster("west").restart(Part::ApiServer).await.unwrap();
+        for job in ["fenced", "held"] {
+            said(&tenant, job, FALSE, "Resolved", Instant::now()).await;
+        }
     });
 }

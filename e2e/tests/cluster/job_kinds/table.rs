@@ -165,14 +165,15 @@ impl<'a> Jobs<'a> {
     }
 
     async fn finished(&self, name: &str) -> anyhow::Result<()> {
-        eventually(SOON, self.what(name, "its Workload finished"), async || {
+        self.workload_is(name, conditions::FINISHED).await
+    }
+
+    /// Waits until a condition of the job's Workload is True.
+    async fn workload_is(&self, name: &str, condition: &str) -> anyhow::Result<()> {
+        eventually(SOON, self.what(name, condition), async || {
             let workload = self.workload(name).await?.context("it has none")?;
             let status = workload.status.unwrap_or_default();
-            ensure!(
-                conditions::is_true(&status.conditions, conditions::FINISHED),
-                "{:?}",
-                status.conditions
-            );
+            ensure!(conditions::is_true(&status.conditions, condition), "{:?}", status.conditions);
             Ok(())
         })
         .await
@@ -264,6 +265,8 @@ pub(crate) async fn runs_there(
     }
     there.report(name, &sample.running).await?;
     let shown = here.shows(name, &sample.running).await?;
+    // The hub's `waitForPodsReady` goes by this.
+    here.workload_is(name, conditions::PODS_READY).await?;
     if sample.managed_by.is_some() {
         // Its controller here knows that it is not its own.
         here.until(name, "shown as started", |job| {
