@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::Parser as _;
 use serde_json::Value;
 use switchyard::ExitStatus;
-use switchyard_e2e::fixture;
 use switchyard_e2e::fleet::Fleet;
+use switchyard_e2e::{Part, Parts, fixture};
 
 use crate::common::fleet;
 
@@ -32,6 +32,19 @@ async fn text(fleet: &Fleet, words: &[&str]) -> String {
 /// The message of a command that fails.
 async fn refusal(fleet: &Fleet, words: &[&str]) -> String {
     switchyard(fleet, words).await.unwrap_err().to_string()
+}
+
+/// The output of kubectl on the hub, which must succeed.
+async fn kubectl(fleet: &Fleet, words: &'static [&'static str]) -> String {
+    let kubeconfig = fleet.hub().kubeconfig().to_owned();
+    let run = move || {
+        let mut command = std::process::Command::new(Parts::new()?.binary(Part::Kubectl)?);
+        let output = command.args(words).arg("--kubeconfig").arg(kubeconfig).output()?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        anyhow::ensure!(output.status.success(), "{words:?}: {errors}");
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    tokio::task::spawn_blocking(run).await.unwrap().unwrap()
 }
 
 #[test]
@@ -120,14 +133,42 @@ fn administrator_drains_and_removes_a_cluster() {
             .unwrap();
         let first = row.cluster.unwrap();
 
+        // The columns that `kubectl` shows.
+        let rows = kubectl(fleet, &["get", "multikueueclusters"]).await;
+        let cells = |at: usize| -> Vec<String> {
+            rows.lines().nth(at).unwrap().split_whitespace().map(str::to_owned).collect()
+        };
+        assert_eq!(cells(0), ["NAME", "CONNECTED", "LINK", "SINCE", "AGENT", "AGE"], "{rows}");
+        let row = cells(1);
+        assert_eq!(row[..3], ["north", "True", "Active"], "{rows}");
+        assert_eq!(row[4], env!("CARGO_PKG_VERSION"), "{rows}");
+
+        let plan = ["cluster", "add", "third", "--dry-run", "--hub-address", "https://hub:7443"];
+        let plan = text(fleet, &plan).await;
+        assert!(plan.contains("Nothing is changed") && plan.contains("https://hub:7443"), "{plan}");
+        let list = text(fleet, &["cluster", "list", "-o", "name"]).await;
+        assert!(!list.contains("third"), "{list}");
+        let recovered = text(fleet, &["recover", "start", "--dry-run"]).await;
+        assert!(recovered.contains("would remember nothing"), "{recovered}");
+        let back = text(fleet, &["migrate", "hand-back", "--dry-run", "-o", "json"]).await;
+        let back: Value = serde_json::from_str(&back).unwrap();
+        assert_eq!(back["dryRun"], true, "{back}");
+
         let there = refusal(fleet, &["cluster", "remove", &first]).await;
         assert!(there.contains("1 workloads are on cluster"), "{there}");
         let dry = text(fleet, &["cluster", "drain", &first, "--dry-run"]).await;
         assert!(dry.contains("nothing is changed"), "{dry}");
         let list = text(fleet, &["cluster", "list", "-o", "name"]).await;
         assert_eq!(list, "multikueuecluster/north\nmultikueuecluster/south\n");
-        let drained =
-            text(fleet, &["cluster", "drain", &first, "--wait", "--timeout", "60s"]).await;
+        let drain = ["cluster", "drain", &first, "--wait", "--timeout", "60s"];
+        let drained = text(fleet, &[&drain[..], &["-o", "json"]].concat()).await;
+        let drained: Value = serde_json::from_str(&drained).unwrap();
+        assert_eq!(
+            (&drained["cluster"], &drained["isDrained"]),
+            (&first.as_str().into(), &true.into())
+        );
+        // The second time nothing is left to move.
+        let drained = text(fleet, &drain).await;
         assert_eq!(drained, format!("{first} is drained. No workload is on it.\n"));
         let lost = refusal(fleet, &["cluster", "mark-lost", &first, "--yes"]).await;
         assert!(lost.contains("is connected"), "{lost}");

@@ -133,6 +133,8 @@ fn examples_of_a_hub_send_a_job_to_a_worker() {
         // As `switchyard cluster add west` makes it.
         let secret = queues::kubeconfig_secret(NAMESPACE, "west-kubeconfig", &kubeconfig);
         fleet.hub().apply([secret]).await.unwrap();
+        // For two workers with agents: the same without the clusters.
+        fleet.hub().apply_yaml(&read("fleet/hub.yaml")).await.unwrap();
         fleet.hub().apply_yaml(&read("hub/queues.yaml")).await.unwrap();
         for worker in ["east", "west"] {
             fleet.worker(worker).apply_yaml(&read("worker/queues.yaml")).await.unwrap();

@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -19,9 +17,10 @@ use switchyard_e2e::single::Single;
 use switchyard_e2e::stock::{Kueue, NAMESPACE, Options};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{
-    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, Part, Parts, fixture, job, paths,
-    queues,
+    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, Part, Parts, fixture, job, queues,
 };
+
+use crate::common::shell::{self, Shell};
 
 /// Longer than anything here takes on a busy machine.
 const WAIT: Duration = Duration::from_secs(120);
@@ -30,59 +29,14 @@ const PAGE: &str = "docs/migrate.md";
 const HEADING: &str = "## With Helm";
 /// The name in Kueue's manifests.
 const DEPLOYMENT: &str = "kueue-controller-manager";
+const IMAGE: &str = "registry.k8s.io/kueue/kueue:v0.19.2";
 
-/// The commands under the heading, one after the other.
+/// The commands under the heading, one after the other. Nothing pulls images here.
 fn commands() -> Vec<String> {
-    let page = fs::read_to_string(paths::root().join(PAGE)).unwrap();
-    let (_, section) = page.split_once(&format!("{HEADING}\n")).expect("the heading");
-    let section = section.split("\n## ").next().unwrap_or_default();
-    let code =
-        section.lines().filter_map(|line| line.strip_prefix("    ")).collect::<Vec<_>>().join("\n");
-    // Nothing pulls images here.
-    let code = code.replace("\\\n", "").replace("REGISTRY", "registry.example");
-    code.lines().map(ToOwned::to_owned).collect()
-}
-
-/// A shell in the repository's root, for a user with every right on a cluster.
-struct Shell<'a> {
-    cluster: &'a Cluster,
-    path: String,
-    home: tempfile::TempDir,
-}
-
-impl<'a> Shell<'a> {
-    async fn new(cluster: &'a Cluster) -> Self {
-        let build = || {
-            let parts = Parts::new().unwrap();
-            [Part::Helm, Part::Kubectl].map(|part| parts.binary(part).unwrap())
-        };
-        let [helm, kubectl] = tokio::task::spawn_blocking(build).await.unwrap();
-        let dirs = [helm, kubectl, paths::binary("switchyard").unwrap()].map(|program| {
-            let dir: PathBuf = program.parent().unwrap().into();
-            dir.display().to_string()
-        });
-        let home = tempfile::tempdir().unwrap();
-        // Files of the commands must not be left in the repository.
-        std::os::unix::fs::symlink(paths::root().join("deploy"), home.path().join("deploy"))
-            .unwrap();
-        Self { cluster, path: format!("{}:/usr/bin:/bin", dirs.join(":")), home }
-    }
-
-    /// The output of a command; it must succeed.
-    fn run(&self, line: &str) -> String {
-        let mut command = Command::new("sh");
-        command.args(["-c", line]).current_dir(self.home.path()).env_clear();
-        let output = command
-            .env("PATH", &self.path)
-            .env("HOME", self.home.path())
-            .env("KUBECONFIG", self.cluster.kubeconfig())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-        let said = String::from_utf8(output.stdout).unwrap();
-        println!("$ {line}\n{said}");
-        said
-    }
+    shell::commands(PAGE, HEADING)
+        .into_iter()
+        .map(|line| line.replace("REGISTRY", "registry.example"))
+        .collect()
 }
 
 #[test]
@@ -109,6 +63,7 @@ fn commands_of_the_guide_take_over_a_cluster_from_kueue() {
         job("second").create(&cluster.admin).await.unwrap();
 
         let shell = Shell::new(cluster).await;
+        preflight_sees_what_is_lost(cluster, &shell).await;
         let commands = commands();
         let [config, stop, unhook, install, see] = &commands[..] else {
             panic!("five commands: {commands:#?}")
@@ -147,6 +102,102 @@ fn commands_of_the_guide_take_over_a_cluster_from_kueue() {
         jobs.delete("first", &DeleteParams::background()).await.unwrap();
         pod_of(cluster, &namespace, "second").await;
     });
+}
+
+/// The report of `switchyard migrate preflight`, and its exit code.
+fn preflight(shell: &Shell) -> (Value, i32) {
+    let code = "switchyard migrate preflight -o json > report; echo $?";
+    let code = shell.run(code).trim().parse().unwrap();
+    (serde_json::from_str(&shell.run("cat report")).unwrap(), code)
+}
+
+/// The findings with an effect, as `subject field`.
+fn found(report: &Value, effect: &str) -> Vec<String> {
+    let findings = report["findings"].as_array().unwrap();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let of_effect = findings.iter().filter(|finding| finding["effect"] == effect);
+    of_effect.map(|it| format!("{} {}", text(&it["subject"]), text(&it["field"]))).collect()
+}
+
+/// Stock Kueue may be taken over; what Kueue 0.20 adds is named, and refused where jobs would suffer.
+async fn preflight_sees_what_is_lost(cluster: &Cluster, shell: &Shell<'_>) {
+    let (report, code) = preflight(shell);
+    assert_eq!((code, &report["isRefused"]), (0, &false.into()), "{report:#}");
+    assert_eq!(report["kueue"], "v0.19.2");
+    assert_eq!((&report["running"], &report["waiting"]), (&1.into(), &1.into()), "{report:#}");
+    assert_eq!(found(&report, "notSupported"), [""; 0], "{report:#}");
+    for subject in ["Kueue ", "Workload ", "ClusterQueue ", "LocalQueue "] {
+        assert!(found(&report, "same").contains(&subject.to_owned()), "{subject}: {report:#}");
+    }
+
+    // A kind, a value and a version of Kueue 0.20.
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let names = json!({"kind": "PreemptionConfig", "plural": "preemptionconfigs", "singular": "preemptionconfig"});
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "preemptionconfigs.kueue.x-k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
+        "spec": {"group": "kueue.x-k8s.io", "scope": "Cluster", "names": names,
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": schema}]},
+    });
+    cluster.apply([crd]).await.unwrap();
+    let object = json!({"apiVersion": "kueue.x-k8s.io/v1alpha1", "kind": "PreemptionConfig", "metadata": {"name": "all"}});
+    eventually(WAIT, "the CRD to be served", async || cluster.apply([object.clone()]).await)
+        .await
+        .unwrap();
+    let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
+    set_least_min_count(&crds, 0).await;
+    let api: Api<switchyard_api::v1beta2::Workload> = Api::all(cluster.admin.clone());
+    let template =
+        json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    let workload = json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+        "metadata": {"name": "from-zero", "namespace": "default"},
+        "spec": {"queueName": "none", "podSets": [{"name": "main", "count": 1, "minCount": 0, "template": template}]},
+    });
+    eventually(WAIT, "a minimum of zero", async || cluster.apply([workload.clone()]).await)
+        .await
+        .unwrap();
+    set_image(cluster, "registry.k8s.io/kueue/kueue:v0.20.0").await;
+    let (report, code) = preflight(shell);
+    assert_eq!((code, &report["isRefused"]), (2, &true.into()), "{report:#}");
+    assert_eq!(found(&report, "refused"), ["Workload spec.podSets[].minCount"], "{report:#}");
+    assert_eq!(found(&report, "notSupported"), ["PreemptionConfig "], "{report:#}");
+    let gate = "feature gate UnadmittedWorkloadsObservability".to_owned();
+    assert!(found(&report, "differs").contains(&gate), "{report:#}");
+
+    // As before.
+    let in_default: Api<switchyard_api::v1beta2::Workload> =
+        Api::namespaced(cluster.admin.clone(), "default");
+    in_default.delete("from-zero", &DeleteParams::default()).await.unwrap();
+    eventually(WAIT, "the Workload to be gone", async || {
+        ensure!(api.list(&ListParams::default()).await?.items.len() == 2, "it is there");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    set_least_min_count(&crds, 1).await;
+    crds.delete("preemptionconfigs.kueue.x-k8s.io", &DeleteParams::default()).await.unwrap();
+    set_image(cluster, IMAGE).await;
+}
+
+/// The least `minCount` that the CRD of Workloads allows. In Kueue 0.20 it is 0.
+async fn set_least_min_count(crds: &Api<CustomResourceDefinition>, least: i64) {
+    const NAME: &str = "workloads.kueue.x-k8s.io";
+    let mut versions = json!(crds.get(NAME).await.unwrap().spec.versions);
+    let minimum = "/schema/openAPIV3Schema/properties/spec/properties/podSets/items/properties/minCount/minimum";
+    for version in versions.as_array_mut().unwrap() {
+        *version.pointer_mut(minimum).unwrap() = json!(least);
+    }
+    let patch = Patch::Merge(json!({"spec": {"versions": versions}}));
+    crds.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+}
+
+async fn set_image(cluster: &Cluster, image: &str) {
+    let deployments: Api<Deployment> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+    let container = json!({"name": "manager", "image": image});
+    let patch = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
+    deployments.patch(DEPLOYMENT, &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
 }
 
 /// The gates of its newest version, in its source: whether they are on, and their stage.
@@ -199,7 +250,7 @@ fn feature_gates_are_as_they_are_in_kueue_where_nothing_is_said() {
 /// The objects of Kueue's installation that the commands expect; Kueue itself is a process here.
 async fn installed(cluster: &Cluster) {
     let labels = json!({"control-plane": "controller-manager"});
-    let container = json!({"name": "manager", "image": "kueue"});
+    let container = json!({"name": "manager", "image": IMAGE});
     let source = Parts::new().unwrap().own_source_dir(Part::Kueue).unwrap();
     let config =
         fs::read_to_string(source.join("config/components/manager/controller_manager_config.yaml"))

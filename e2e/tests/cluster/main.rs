@@ -76,6 +76,7 @@ mod stuck;
 mod takeover;
 mod topology;
 mod trouble;
+mod tutorials;
 mod twins;
 mod usage;
 mod variants;

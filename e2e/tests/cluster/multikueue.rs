@@ -1,9 +1,13 @@
 //! A stock MultiKueue manager in full use stops, and the hub starts on the same objects. No job restarts or runs twice, and
 //! waiting jobs go on.
+
+mod both_ways;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::ensure;
+use clap::Parser as _;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -72,6 +76,28 @@ async fn workload(
         workload.metadata.name.as_ref().is_some_and(|name| name.starts_with(&format!("job-{job}-")))
     };
     Ok(workloads.list(&ListParams::default()).await?.items.into_iter().find(named))
+}
+
+/// `switchyard migrate preflight` with the manager's own kubeconfig of the worker.
+async fn preflight_reads_the_worker(hub: &Cluster) {
+    let kubeconfig = hub.kubeconfig().to_str().unwrap();
+    let words = ["switchyard", "--kubeconfig", kubeconfig, "migrate", "preflight"];
+    let words = words.into_iter().chain(["--kueue-version", "v0.19.2", "-o", "json"]);
+    let args = switchyard::Args::try_parse_from(words).unwrap();
+    let mut out = Vec::new();
+    let verdict = switchyard::run(args, &mut out).await.unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&out).unwrap();
+    assert_eq!(verdict, switchyard::ExitStatus::Clean, "{report:#}");
+    assert_eq!((&report["mode"], &report["waiting"]), (&"hub".into(), &1.into()), "{report:#}");
+    let findings = report["findings"].as_array().unwrap();
+    let of_worker: Vec<_> = findings.iter().filter(|it| it["subject"] == "worker").collect();
+    assert_eq!(of_worker.len(), 1, "{report:#}");
+    assert!(
+        of_worker[0]["message"].as_str().unwrap().starts_with("it keeps its Kueue"),
+        "{report:#}"
+    );
+    let steps: Vec<_> = report["steps"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
+    assert!(steps.contains(&&"Copy 1 kubeconfig Secrets to switchyard-system".into()), "{steps:?}");
 }
 
 #[test]
@@ -148,6 +174,7 @@ fn a_live_multikueue_hub_is_taken_over() {
         let remote: Api<Job> = Api::namespaced(worker.admin.clone(), &namespace);
         let job_before = remote.get("runs-on").await.unwrap().metadata.uid;
 
+        preflight_reads_the_worker(hub).await;
         manager.stop().await;
         // As docs/migrate.md says: Switchyard's CRDs, the kubeconfig where the hub looks for it, the hub.
         hub.install().await.unwrap();

@@ -3,6 +3,7 @@
 pub(crate) mod events;
 pub(crate) mod helm;
 pub(crate) mod random;
+pub(crate) mod shell;
 
 use switchyard_config::Configuration;
 use switchyard_e2e::fixture::Shared;

@@ -1,0 +1,97 @@
+//! The commands of pages, run as a reader runs them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use anyhow::ensure;
+use switchyard_e2e::wait::eventually;
+use switchyard_e2e::{Cluster, Part, Parts, paths};
+
+/// The commands of a section, one after the other: the indented lines, with continued lines joined.
+pub(crate) fn commands(page: &str, heading: &str) -> Vec<String> {
+    let text = fs::read_to_string(paths::root().join(page)).unwrap();
+    let (_, section) = text.split_once(&format!("{heading}\n")).expect("the heading");
+    lines(section.split("\n## ").next().unwrap_or_default())
+}
+
+/// The commands of a whole page. Output that the page shows is left out: it is set off by a blank
+/// line, and begins with no program.
+pub(crate) fn commands_of_page(page: &str) -> Vec<String> {
+    const PROGRAMS: [&str; 4] = ["kubectl ", "helm ", "switchyard ", "sed "];
+    let text = fs::read_to_string(paths::root().join(page)).unwrap();
+    lines(&text)
+        .into_iter()
+        .filter(|line| PROGRAMS.iter().any(|program| line.starts_with(program)))
+        .collect()
+}
+
+fn lines(text: &str) -> Vec<String> {
+    let code = text.lines().filter_map(|line| line.strip_prefix("    "));
+    let code = code.collect::<Vec<_>>().join("\n").replace("\\\n", "");
+    code.lines().map(ToOwned::to_owned).collect()
+}
+
+/// A shell in the repository's root, for a user with every right on a cluster.
+pub(crate) struct Shell<'a> {
+    cluster: &'a Cluster,
+    path: String,
+    home: tempfile::TempDir,
+}
+
+impl<'a> Shell<'a> {
+    pub(crate) async fn new(cluster: &'a Cluster) -> Self {
+        let build = || {
+            let parts = Parts::new().unwrap();
+            [Part::Helm, Part::Kubectl].map(|part| parts.binary(part).unwrap())
+        };
+        let [helm, kubectl] = tokio::task::spawn_blocking(build).await.unwrap();
+        let dirs = [helm, kubectl, paths::binary("switchyard").unwrap()].map(|program| {
+            let dir: PathBuf = program.parent().unwrap().into();
+            dir.display().to_string()
+        });
+        let home = tempfile::tempdir().unwrap();
+        // Files of the commands must not be left in the repository.
+        for name in ["deploy", "examples"] {
+            std::os::unix::fs::symlink(paths::root().join(name), home.path().join(name)).unwrap();
+        }
+        Self { cluster, path: format!("{}:/usr/bin:/bin", dirs.join(":")), home }
+    }
+
+    fn output(&self, line: &str) -> Output {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).current_dir(self.home.path()).env_clear();
+        command
+            .env("PATH", &self.path)
+            .env("HOME", self.home.path())
+            .env("KUBECONFIG", self.cluster.kubeconfig())
+            .output()
+            .unwrap()
+    }
+
+    /// The output of a command; it must succeed.
+    pub(crate) fn run(&self, line: &str) -> String {
+        let output = self.output(line);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{line}: {said}{errors}");
+        println!("$ {line}\n{said}");
+        said.into_owned()
+    }
+
+    /// Repeats a command until its output has one of these texts.
+    pub(crate) async fn until(&self, line: &str, expected: &[&str], time: Duration) {
+        eventually(time, format!("{line}: {expected:?}"), async || {
+            let output = self.output(line);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let said = String::from_utf8_lossy(&output.stdout);
+            let is_there = expected.iter().any(|text| said.contains(text));
+            ensure!(output.status.success() && is_there, "{said}{errors}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+        println!("$ {line}: as expected");
+    }
+}
