@@ -146,16 +146,16 @@ async fn preflight_sees_what_is_lost(cluster: &Cluster, shell: &Shell<'_>) {
         .await
         .unwrap();
     let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
-    set_least_min_count(&crds, 0).await;
+    set_least_min_count(&crds, -1).await;
     let api: Api<switchyard_api::v1beta2::Workload> = Api::all(cluster.admin.clone());
     let template =
         json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     let workload = json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
-        "metadata": {"name": "from-zero", "namespace": "default"},
-        "spec": {"queueName": "none", "podSets": [{"name": "main", "count": 1, "minCount": 0, "template": template}]},
+        "metadata": {"name": "below-zero", "namespace": "default"},
+        "spec": {"queueName": "none", "podSets": [{"name": "main", "count": 1, "minCount": -1, "template": template}]},
     });
-    eventually(WAIT, "a minimum of zero", async || cluster.apply([workload.clone()]).await)
+    eventually(WAIT, "a minimum below zero", async || cluster.apply([workload.clone()]).await)
         .await
         .unwrap();
     set_image(cluster, "registry.k8s.io/kueue/kueue:v0.20.0").await;
@@ -169,7 +169,7 @@ async fn preflight_sees_what_is_lost(cluster: &Cluster, shell: &Shell<'_>) {
     // As before.
     let in_default: Api<switchyard_api::v1beta2::Workload> =
         Api::namespaced(cluster.admin.clone(), "default");
-    in_default.delete("from-zero", &DeleteParams::default()).await.unwrap();
+    in_default.delete("below-zero", &DeleteParams::default()).await.unwrap();
     eventually(WAIT, "the Workload to be gone", async || {
         ensure!(api.list(&ListParams::default()).await?.items.len() == 2, "it is there");
         Ok(())
@@ -181,7 +181,7 @@ async fn preflight_sees_what_is_lost(cluster: &Cluster, shell: &Shell<'_>) {
     set_image(cluster, IMAGE).await;
 }
 
-/// The least `minCount` that the CRD of Workloads allows. In Kueue 0.20 it is 0.
+/// Sets the least `minCount` that the CRD of Workloads allows, as a later release may lower it.
 async fn set_least_min_count(crds: &Api<CustomResourceDefinition>, least: i64) {
     const NAME: &str = "workloads.kueue.x-k8s.io";
     let mut versions = json!(crds.get(NAME).await.unwrap().spec.versions);

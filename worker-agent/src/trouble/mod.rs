@@ -152,9 +152,8 @@ impl TroubleWatch {
 
 /// Whether the job may have pods. A Job counts its own; of other kinds only a list of pods tells it.
 fn may_have_pods(kind: &dyn JobKind, object: &Value) -> bool {
-    let counts = |field: &str| {
-        object.pointer(field).and_then(Value::as_u64).is_some_and(|pods| pods > 0)
-    };
+    let counts =
+        |field: &str| object.pointer(field).and_then(Value::as_u64).is_some_and(|pods| pods > 0);
     kind.id().kind != "Job"
         || ["/status/active", "/status/succeeded", "/status/failed"].into_iter().any(counts)
 }
