@@ -96,7 +96,7 @@ pub struct DispatchStatus {
     pub history: Vec<PastAttempt>,
     /// How many times the hub has moved the workload because it had no ready pod (`onStuck`).
     #[serde(default, skip_serializing_if = "is_zero")]
-    #[schemars(range(min = 0), extend("default" = null))]
+    #[schemars(range(min = 1), extend("default" = null))]
     pub stuck_moves: i32,
 }
 

@@ -67,6 +67,7 @@ impl Random {
             (i64::MIN, i64::MAX)
         };
         let low = schema["minimum"].as_f64().map_or(low, |least| least as i64);
+        let high = schema["maximum"].as_f64().map_or(high, |most| most as i64);
         [json!(low), json!(high), json!(low.max(1))][self.below(3) as usize].clone()
     }
 

@@ -130,6 +130,11 @@ fn check_number(number: f64, schema: &Value, path: &str, errors: &mut Vec<String
         errors
             .push(format!("{path}: Invalid value: {number}: {path} in body should be greater than or equal to {min}"));
     }
+    if let Some(max) = schema["maximum"].as_f64().filter(|max| number > *max) {
+        errors.push(format!(
+            "{path}: Invalid value: {number}: {path} in body should be less than or equal to {max}"
+        ));
+    }
     let fits = |low: f64, high: f64| (low..=high).contains(&number);
     if schema["format"] == "int32" && !fits(f64::from(i32::MIN), f64::from(i32::MAX)) {
         errors.push(format!("{path}: Invalid value: {number}: {path} in body should fit in int32"));
