@@ -2,7 +2,6 @@
 //! hosts with four CPUs each. kwok plays the nodes, the scheduler binds the pods.
 
 mod gangs;
-mod hub;
 mod kinds;
 mod nodes;
 mod odd_input;

@@ -7,7 +7,7 @@
 use super::Dispatcher;
 use super::cluster_answers::waits_for;
 use super::tracked_workload::TrackedWorkload;
-use crate::{DispatchAction, DispatchMode, Name, Phase, State, UnixMillis, WorkloadWrite};
+use crate::{DispatchAction, DispatchMode, Name, Phase, UnixMillis, WorkloadWrite};
 
 impl Dispatcher {
     /// Writes the nominated clusters, unless an external dispatcher does, and offers to them.
@@ -59,14 +59,6 @@ impl Dispatcher {
                 }
                 None => {}
             }
-        }
-        let said = |name: &Name| {
-            let remote = entry.remotes.get(name);
-            remote.is_some_and(|it| it.state == Some(State::Waiting) && !it.reasons.is_empty())
-        };
-        // A worker's own reason is better than the hub's estimate, which the first write has.
-        if self.offers(entry).iter().any(said) {
-            self.record_answers_when_late(entry, now, out);
         }
     }
 

@@ -332,7 +332,7 @@ impl Dispatcher {
     }
 
     /// Writes what the clusters answered, if the search takes long.
-    pub(super) fn record_answers_when_late(
+    fn record_answers_when_late(
         &mut self,
         entry: &mut TrackedWorkload,
         now: UnixMillis,

@@ -258,29 +258,6 @@ fn all_at_once_offers_to_all_and_commits_first() {
 }
 
 #[test]
-fn reasons_of_asked_clusters_replace_the_estimate() {
-    for mode in [DispatchMode::AllAtOnce, DispatchMode::External] {
-        let nominated = || WorkloadFacts {
-            nominated: vec!["a".into(), "b".into()],
-            ..facts("w").with(|it| it.reserved = true)
-        };
-        let mut bench = Bench::new(mode, &[("a", 4000, 4000), ("b", 4000, 4000)]);
-        bench.apply(DispatchEvent::WorkloadChanged(nominated()));
-        bench.take();
-        let reasons = vec![Reason::new("Pending", "no rack has room")];
-        bench.observe_with("a", "w", 1, State::Waiting, reasons);
-        bench.observe("b", "w", 1, State::Waiting);
-        assert!(bench.take().is_empty(), "{mode:?}: most jobs start sooner");
-        bench.later(1_000);
-        let log = bench.take();
-        assert!(log.len() == 1 && log[0].contains("a: no rack has room; b: was asked"), "{log:?}");
-        bench.written(WriteOutcome::Done, nominated());
-        bench.later(60_000);
-        assert!(bench.take().is_empty(), "{mode:?}: nothing is new");
-    }
-}
-
-#[test]
 fn incremental_adds_clusters_each_round_in_config_order() {
     let mode = DispatchMode::Incremental { step: 2, round: 300_000 };
     let mut bench = Bench::new(mode, &[("c", 0, 0), ("a", 0, 0), ("b", 0, 0)]);
