@@ -246,6 +246,7 @@ impl Parts {
             role: options.role,
             namespace: options.namespace,
             components: Components::default(),
+            term_start: crate::context::TermStart::default(),
         });
         context.components.set("engine", false);
         let (placement, health, webhook) = (options.placement, options.health, options.webhook);

@@ -2,9 +2,13 @@
 
 mod write;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use kube::Client;
+use parking_lot::Mutex;
 use switchyard_api::{conditions, v1beta2::Workload};
 use switchyard_config::Configuration;
 use tokio::sync::watch;
@@ -47,7 +51,12 @@ pub struct Context {
     pub namespace: String,
     /// Parts that must run for readiness.
     pub components: Components,
+    pub term_start: TermStart,
 }
+
+/// When this process was first asked for how long it leads, and in which term.
+#[derive(Debug, Default)]
+pub struct TermStart(Mutex<Option<(u64, Instant)>>);
 
 impl Context {
     /// Whether this process is a hub and the AdmissionCheck with this name dispatches.
@@ -83,6 +92,15 @@ impl Context {
     #[must_use]
     pub fn leading(&self) -> bool {
         self.leadership.borrow().leading
+    }
+
+    /// For how long this process has led, counted from the first question in its term.
+    pub(crate) fn led_for(&self) -> Duration {
+        let term = self.leadership.borrow().begun;
+        let mut start = self.term_start.0.lock();
+        let known = start.filter(|(known, _)| *known == term);
+        let (_, at) = *start.insert(known.unwrap_or_else(|| (term, Instant::now())));
+        at.elapsed()
     }
 
     /// Whether a workload may be queued: it lacks nothing but quota, and no gate holds it back.

@@ -69,12 +69,12 @@ impl Examiner {
     }
 
     pub(super) async fn examine(&self, job: &JobIdentity) -> Result<Examined, kube::Error> {
-        let (mut pods, others, is_whole) = match job.may_have_pods {
+        let (mut pods, others, is_whole) = match job.pods.may_exist {
             true => self.pods_by_phase(job).await?,
             false => (Vec::new(), Vec::new(), true),
         };
         let knows_pods = self.selects_exactly(job) || !pods.is_empty() || !others.is_empty();
-        let none_ready = is_whole && !others.iter().any(is_ready);
+        let none_ready = is_whole && !job.pods.has_succeeded && !others.iter().any(is_ready);
         if pods.iter().all(|pod| of_pod(pod).is_none()) {
             pods.extend(others);
         }
@@ -235,7 +235,11 @@ fn summary(found: Vec<Finding>, none_ready: bool, knows_pods: bool, now: Timesta
     let mut troubles: Vec<JobTrouble> =
         by_reason.into_values().map(|(finding, _)| on_wire(finding)).collect();
     trouble::sanitize(&mut troubles);
-    let no_ready_pod = none_ready && (knows_pods || !troubles.is_empty());
+    let creates_none = || {
+        let kinds = [trouble::FAILED_CREATE, trouble::QUOTA_EXCEEDED];
+        troubles.iter().any(|it| kinds.contains(&it.reason.as_str()))
+    };
+    let no_ready_pod = none_ready && (knows_pods || creates_none());
     Examined::Found { troubles, young, no_ready_pod }
 }
 

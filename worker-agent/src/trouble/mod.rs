@@ -21,7 +21,7 @@ use switchyard_ledger::{Meta, WatchEvent};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use self::unready_jobs::{Examined, JobIdentity, Readiness, Report, UnreadyJobs};
+use self::unready_jobs::{Examined, JobIdentity, PodCounts, Readiness, Report, UnreadyJobs};
 use self::warnings::Warnings;
 
 /// The deadline of one examination.
@@ -45,7 +45,7 @@ impl TroubleWatch {
             && kind.finished(object).is_none()
             && !kind.pods_ready(object);
         let readiness = match is_unready {
-            true => Readiness::Unready { may_have_pods: may_have_pods(kind, object) },
+            true => Readiness::Unready(pod_counts(kind, object)),
             false => Readiness::Settled,
         };
         let workload = meta::prebuilt_workload_name(object);
@@ -150,10 +150,14 @@ impl TroubleWatch {
     }
 }
 
-/// Whether the job may have pods. A Job counts its own; of other kinds only a list of pods tells it.
-fn may_have_pods(kind: &dyn JobKind, object: &Value) -> bool {
+/// The pods that the status of a Job counts. Of other kinds only a list of pods tells them.
+fn pod_counts(kind: &dyn JobKind, object: &Value) -> PodCounts {
+    if kind.id().kind != "Job" {
+        return PodCounts { may_exist: true, has_succeeded: false };
+    }
     let counts =
         |field: &str| object.pointer(field).and_then(Value::as_u64).is_some_and(|pods| pods > 0);
-    kind.id().kind != "Job"
-        || ["/status/active", "/status/succeeded", "/status/failed"].into_iter().any(counts)
+    let has_succeeded = counts("/status/succeeded");
+    let may_exist = has_succeeded || counts("/status/active") || counts("/status/failed");
+    PodCounts { may_exist, has_succeeded }
 }

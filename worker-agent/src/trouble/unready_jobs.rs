@@ -33,8 +33,25 @@ pub(super) struct JobIdentity {
     pub(super) target: Target,
     /// The name of the worker's Workload, which its pods carry.
     pub(super) workload: String,
-    /// False if the job's objects say that no pod of theirs is active.
-    pub(super) may_have_pods: bool,
+    pub(super) pods: PodCounts,
+}
+
+/// What the status of a job's objects shows of its pods.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct PodCounts {
+    /// False if it counts no pods.
+    pub(super) may_exist: bool,
+    /// Some have succeeded. Their objects may be gone.
+    pub(super) has_succeeded: bool,
+}
+
+impl PodCounts {
+    fn of_all<'a>(objects: impl Iterator<Item = &'a Self>) -> Self {
+        objects.fold(Self::default(), |all, it| Self {
+            may_exist: all.may_exist || it.may_exist,
+            has_succeeded: all.has_succeeded || it.has_succeeded,
+        })
+    }
 }
 
 /// What a change of a job's object shows.
@@ -43,7 +60,7 @@ pub(super) enum Readiness {
     /// It runs with ready pods, has ended, or may not run.
     Settled,
     /// Its pods are not ready, or it has none yet.
-    Unready { may_have_pods: bool },
+    Unready(PodCounts),
 }
 
 /// The result of an examination.
@@ -73,8 +90,8 @@ impl Report {
 #[derive(Debug)]
 struct UnreadyJob {
     identity: JobIdentity,
-    /// The uids of the job's unready objects, and whether each may have pods.
-    unready: BTreeMap<String, bool>,
+    /// The uids of the job's unready objects, and the pods that each counts.
+    unready: BTreeMap<String, PodCounts>,
     examinations: usize,
     /// None during the examination.
     due: Option<Instant>,
@@ -150,7 +167,7 @@ impl UnreadyJobs {
             Some(attempt) if meta.attempt > attempt => self.end(&meta.workload_uid),
             _ => {}
         }
-        let Readiness::Unready { may_have_pods } = readiness else {
+        let Readiness::Unready(pods) = readiness else {
             if let Some(job) = self.jobs.get_mut(&meta.workload_uid)
                 && job.unready.remove(&meta.target.uid).is_some()
                 && job.unready.is_empty()
@@ -160,7 +177,7 @@ impl UnreadyJobs {
             return;
         };
         if let Some(job) = self.jobs.get_mut(&meta.workload_uid) {
-            job.unready.insert(meta.target.uid.clone(), may_have_pods);
+            job.unready.insert(meta.target.uid.clone(), pods);
             // The first ready pod shows in the job's status: look soon.
             if let Some(due) = job.due.filter(|due| job.reported.no_ready_pod && *due > now + YOUNG)
             {
@@ -185,10 +202,10 @@ impl UnreadyJobs {
             kind,
             target: meta.target.clone(),
             workload: workload.to_owned(),
-            may_have_pods,
+            pods,
         };
-        let unready = BTreeMap::from([(meta.target.uid.clone(), may_have_pods)]);
-        let suspect = UnreadyJob {
+        let unready = BTreeMap::from([(meta.target.uid.clone(), pods)]);
+        let job = UnreadyJob {
             identity,
             unready,
             examinations: 0,
@@ -196,7 +213,7 @@ impl UnreadyJobs {
             reported: Report::default(),
             reported_at: now,
         };
-        self.jobs.insert(workload_uid, suspect);
+        self.jobs.insert(workload_uid, job);
     }
 
     /// Removes objects of a kind that are not among these.
@@ -246,7 +263,7 @@ impl UnreadyJobs {
         let workload_uid = self.due.take(now)?;
         let job = self.jobs.get_mut(&workload_uid)?;
         job.due = None;
-        job.identity.may_have_pods = job.unready.values().any(|may_have_pods| *may_have_pods);
+        job.identity.pods = PodCounts::of_all(job.unready.values());
         Some(job.identity.clone())
     }
 
@@ -262,6 +279,15 @@ impl UnreadyJobs {
         job.examinations += 1;
         let mut delay = delay(job.examinations);
         let mut news = None;
+        // Without an answer, a pod may have become ready.
+        let found = match found {
+            Examined::Unknown if job.reported.no_ready_pod => Examined::Found {
+                troubles: job.reported.troubles.clone(),
+                young: false,
+                no_ready_pod: false,
+            },
+            found => found,
+        };
         if let Examined::Found { troubles, young, no_ready_pod } = found {
             let report = Report { troubles, no_ready_pod };
             let same = is_same(&job.reported.troubles, &report.troubles)
@@ -323,7 +349,7 @@ mod tests {
 
     fn readiness(waits: bool) -> Readiness {
         match waits {
-            true => Readiness::Unready { may_have_pods: true },
+            true => Readiness::Unready(PodCounts { may_exist: true, has_succeeded: false }),
             false => Readiness::Settled,
         }
     }
@@ -367,11 +393,12 @@ mod tests {
         for (uid, may_have_pods, expected) in
             [("j", false, false), ("k", true, true), ("k", false, false)]
         {
-            let readiness = Readiness::Unready { may_have_pods };
+            let pods = PodCounts { may_exist: may_have_pods, has_succeeded: false };
+            let readiness = Readiness::Unready(pods);
             bench.unready_jobs.note(("Job", "w"), &meta(1, uid), readiness, bench.now);
             bench.now = bench.unready_jobs.next().unwrap();
             let job = bench.unready_jobs.take(bench.now).unwrap();
-            assert_eq!(job.may_have_pods, expected, "{uid} {may_have_pods}");
+            assert_eq!(job.pods.may_exist, expected, "{uid} {may_have_pods}");
             bench.unready_jobs.examined(&job, found("", 0), bench.now);
         }
     }

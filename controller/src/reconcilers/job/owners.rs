@@ -321,6 +321,7 @@ mod tests {
             role: crate::role::Role::Single,
             namespace: "kueue-system".into(),
             components: switchyard_platform::components::Components::default(),
+            term_start: crate::context::TermStart::default(),
         };
         (context, asked)
     }

@@ -106,7 +106,7 @@ pub(crate) struct Facts {
 /// Whether a workload's status shows whether its pods are ready.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Readiness {
-    /// It runs here, or on a cluster that reports.
+    /// It runs here, or on a cluster that this process has heard for [`STATUSES_WITHIN`].
     #[default]
     Shown,
     /// It is on a cluster that does not report now.
@@ -115,7 +115,8 @@ pub(crate) enum Readiness {
     Unknown,
 }
 
-/// After a cluster's return, its jobs' statuses are current within this time.
+/// After a cluster's return, and after a change of leader, jobs' statuses are current within this
+/// time.
 const STATUSES_WITHIN: Duration = Duration::from_secs(30);
 
 impl Readiness {
@@ -140,7 +141,9 @@ impl Readiness {
             let heard_for = since(ctx.clock.now(), active.last_transition_time.0);
             active.status == conditions::TRUE && heard_for >= STATUSES_WITHIN
         });
-        if is_heard { Self::Shown } else { Self::Stale }
+        // A new leader may have missed that pods became ready.
+        let is_current = is_heard && ctx.led_for() >= STATUSES_WITHIN;
+        if is_current { Self::Shown } else { Self::Stale }
     }
 }
 

@@ -135,7 +135,8 @@ impl Dispatcher {
         }
         // Meanwhile, the agent could not see its pods.
         self.change_on(name, |remote| {
-            remote.stalled_since = remote.stalled_since.filter(|_| ready).map(|_| now);
+            // The report stays: the agent does not repeat it once it is ready again.
+            remote.stalled_since = remote.stalled_since.map(|_| now);
             remote.confirmed_at = None;
         });
         self.mark_on(name);

@@ -6,13 +6,15 @@
 //!
 //! # Bounds
 //! - A job is withdrawn only if another cluster may take it now. Else it stays.
-//! - A cluster where it was stuck ranks behind all others, the latest one last.
+//! - With BestFit, a cluster where it was stuck ranks behind the others that fit now, the latest one
+//!   last.
 //! - The time doubles with each return to a cluster, so that two clusters do not exchange a job.
 //! - At most [`crate::StuckPolicy::times`] moves of one Workload, which its status counts.
 
 use super::Dispatcher;
 use super::tracked_workload::{Remote, TrackedWorkload};
-use crate::{Name, Phase, Reason, State, UnixMillis, WorkloadFacts};
+use crate::capacity::Fit;
+use crate::{DispatchMode, Name, Phase, Reason, State, UnixMillis, WorkloadFacts};
 
 /// Reason of a [`crate::RetriedAttempt`] and of a refusal.
 pub const STUCK: &str = "Stuck";
@@ -106,9 +108,19 @@ impl Dispatcher {
         cluster: &Name,
         now: UnixMillis,
     ) -> Option<Name> {
+        // The external dispatcher chooses, and may choose the same cluster again.
+        if self.settings.mode == DispatchMode::External {
+            return None;
+        }
+        let has_room = |name: &Name| {
+            self.clusters.get(name).is_some_and(|known| {
+                !known.has_reported
+                    || matches!(self.verdict(&entry.facts, &known.capacity), Fit::Now(_))
+            })
+        };
         let others = self.allowed_clusters(entry).into_iter().filter(|name| name != cluster);
         others
-            .filter(|name| self.accepts(entry, name, now))
+            .filter(|name| self.accepts(entry, name, now) && has_room(name))
             .min_by_key(|name| self.preference_rank(&entry.facts, name))
     }
 
@@ -123,7 +135,9 @@ impl Dispatcher {
         match stuck.next {
             StuckOutlook::Withdraw { at, wait } if at - CONFIRM <= now => {
                 let remote = entry.remotes.get_mut(cluster)?;
-                let confirmed = *remote.confirmed_at.get_or_insert(now + CONFIRM);
+                // Later than CONFIRM after it was set: the process was paused, or the move had to wait.
+                let set = remote.confirmed_at.filter(|at| now <= at.saturating_add(CONFIRM));
+                let confirmed = *remote.confirmed_at.insert(set.unwrap_or(now + CONFIRM));
                 if now < at.max(confirmed) {
                     entry.wake_at(at.max(confirmed));
                     return None;
@@ -149,7 +163,7 @@ impl Dispatcher {
         }
     }
 
-    /// The cluster where the workload was stuck counts as refusing for as long as it was given.
+    /// Refuses the cluster for as long as the job was allowed to wait there.
     pub(super) fn record_stuck(
         &self,
         entry: &mut TrackedWorkload,
@@ -177,9 +191,10 @@ impl WorkloadFacts {
     }
 }
 
-/// The time without a ready pod after which a job goes to a cluster where it was stuck so often.
-fn wait(after: i64, returns: usize) -> i64 {
-    let doubled = 1_i64 << returns.min(16);
+/// `after`, doubled for each earlier time that the job was stuck on the cluster it goes to, at most
+/// [`LONGEST`].
+fn wait(after: i64, times_stuck_there: usize) -> i64 {
+    let doubled = 1_i64 << times_stuck_there.min(16);
     after.saturating_mul(doubled).min(LONGEST.max(after))
 }
 

@@ -109,7 +109,6 @@ fn time_without_reports_does_not_count() {
     bench.apply(DispatchEvent::AgentReadiness { name: "a".into(), ready: false });
     assert_eq!(bench.withdrawn_after(), None);
     bench.apply(DispatchEvent::AgentReadiness { name: "a".into(), ready: true });
-    bench.pods("a", 1, true);
     assert_eq!(bench.withdrawn_after(), Some(600));
 }
 

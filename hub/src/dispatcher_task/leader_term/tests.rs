@@ -44,6 +44,7 @@ fn context() -> Arc<Context> {
         role: Role::Hub,
         namespace: "kueue-system".into(),
         components: Default::default(),
+        term_start: Default::default(),
     })
 }
 
