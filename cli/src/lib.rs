@@ -132,7 +132,7 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<ExitStatus>
         Command::Migrate(MigrateCommand::Preflight(args)) => {
             let report = Box::pin(preflight::run(client, &args)).await?;
             print(&args.output.render(&report, preflight::Report::text)?, out)?;
-            return Ok(ExitStatus::faulty_if(report.is_refused));
+            return Ok(ExitStatus::faulty_if(report.is_refused || !report.is_complete));
         }
         Command::Migrate(MigrateCommand::HandBack(args)) | Command::HandBack(args) => {
             hand_back::run(client, &args).await?

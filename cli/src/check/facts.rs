@@ -210,8 +210,10 @@ pub(crate) async fn server(client: &Client) -> ReadResult<Server> {
     let after = Timestamp::now();
     let date = response.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
     let date = date.and_then(|date| rfc2822::parse(date).ok()).map(|date| date.timestamp());
-    let body = http_body_util::BodyExt::collect(response.into_body())
+    let body = http_body_util::Limited::new(response.into_body(), LARGEST_VERSION);
+    let body = tokio::time::timeout(DEADLINE, http_body_util::BodyExt::collect(body))
         .await
+        .map_err(|_| format!("no answer within {} s", DEADLINE.as_secs()))?
         .map_err(|error| error.to_string())?;
     let version: serde_json::Value =
         serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())?;
@@ -248,6 +250,8 @@ where
         .map_err(|error| format!("reading {} {name}: {error}", K::plural(&())))
 }
 
+/// The most bytes of an answer to `/version` that are read.
+const LARGEST_VERSION: usize = 64 * 1024;
 const NOT_FOUND: &str = "404";
 
 /// The answer to a request, or why there is none within the deadline.

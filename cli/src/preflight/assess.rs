@@ -8,7 +8,7 @@ use super::release::Release;
 use super::report::{Effect, Finding, Report};
 use super::settings::Settings;
 use super::steps::{Size, steps};
-use super::workers::{self, Worker};
+use super::workers::{self, Unread, Worker};
 
 /// The old API version, in which objects may be stored.
 const V1BETA1: &str = "v1beta1";
@@ -21,8 +21,8 @@ pub(super) struct Facts {
     pub(super) uid: Option<String>,
     pub(super) kueue: Installation,
     pub(super) settings: Settings,
-    /// CRDs of the group `kueue.x-k8s.io`.
-    pub(super) crds: Vec<CustomResourceDefinition>,
+    /// CRDs of the group `kueue.x-k8s.io`; none if they could not be read.
+    pub(super) crds: Option<Vec<CustomResourceDefinition>>,
     pub(super) census: Census,
     pub(super) workers: Vec<Worker>,
     /// Reads that failed, with the reason.
@@ -43,16 +43,24 @@ pub(super) struct Installation {
 pub(super) fn assess(facts: &Facts) -> Report {
     let Facts { census, kueue, settings, .. } = facts;
     let mut findings = vec![kubernetes(&facts.kubernetes)];
-    findings.extend(installation(kueue, !facts.crds.is_empty()));
+    let crds = facts.crds.as_deref().unwrap_or_default();
+    match facts.crds {
+        Some(_) => findings.extend(installation(kueue, !crds.is_empty())),
+        None => findings.push(
+            Finding::new(
+                Effect::Refused,
+                "Kueue",
+                "its CRDs could not be read, so nothing was compared",
+            )
+            .mend("run this as an administrator of the cluster"),
+        ),
+    }
     findings.extend(settings.assess(kueue.release, census.is_hub));
-    findings.extend(refused_crds(&facts.crds));
-    findings.extend(stored(&facts.crds));
+    findings.extend(refused_crds(crds));
+    findings.extend(stored(crds));
     findings.extend(census.findings().cloned());
     findings.extend(same_kinds(census));
-    let config = settings.read();
-    let enabled =
-        config.as_ref().map(|config| switchyard_jobs::enabled_kinds(&config.all_frameworks()));
-    let enabled = enabled.unwrap_or_default();
+    let enabled = switchyard_jobs::enabled_kinds(&settings.read().all_frameworks());
     let kinds: Vec<&str> = enabled.iter().map(|kind| kind.id().plural).collect();
     findings.extend(workers::assess(facts.uid.as_deref(), &facts.workers, &kinds));
     findings.extend(links(census));
@@ -62,8 +70,7 @@ pub(super) fn assess(facts: &Facts) -> Report {
     }));
     // Stable: findings of one effect keep their order.
     findings.sort_by_key(|finding| finding.effect);
-    let stored_in_v1beta1: usize = facts
-        .crds
+    let stored_in_v1beta1: usize = crds
         .iter()
         .filter(|crd| stores_v1beta1(crd))
         .map(|crd| census.counts.get(&crd.spec.names.kind).copied().unwrap_or_default())
@@ -72,6 +79,9 @@ pub(super) fn assess(facts: &Facts) -> Report {
         version: switchyard_api::build::VERSION,
         kueue: kueue.release.map(|release| release.to_string()),
         mode: if census.is_hub { "hub" } else { "single" },
+        is_complete: facts.crds.is_some()
+            && facts.unread.is_empty()
+            && !facts.workers.iter().any(|worker| matches!(worker.facts, Err(Unread::Failed(_)))),
         is_refused: findings.iter().any(|finding| finding.effect == Effect::Refused),
         running: census.running,
         waiting: census.waiting,

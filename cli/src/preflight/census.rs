@@ -63,7 +63,7 @@ impl Census {
         self.compare(kind, object, &name);
         match kind {
             "Workload" => self.workload(object, &name),
-            "ClusterQueue" => self.cluster_queue(object, &name),
+            "ClusterQueue" | "Cohort" => self.effective_quotas(kind, object, &name),
             "ResourceFlavor" => self.resource_flavor(object, &name),
             "MultiKueueCluster" => self.cluster(object, &name),
             "AdmissionCheck" => self.admission_check(object, &name),
@@ -201,20 +201,18 @@ impl Census {
         let finding = Finding::new(
             Effect::Differs,
             "Workload",
-            format!(
-                "{kind} of {api_version} is a kind of another program, which has to go on running"
-            ),
+            format!("{kind} of {api_version} is managed by another controller: keep it running"),
         )
         .mend("name the kind in integrations.externalFrameworks, as for Kueue");
         self.add(finding, name);
     }
 
-    fn cluster_queue(&mut self, object: &Value, name: &str) {
+    fn effective_quotas(&mut self, kind: &str, object: &Value, name: &str) {
         let effective = object["status"]["effectiveQuotas"].as_array();
         if effective.is_some_and(|quotas| !quotas.is_empty()) {
             let finding = Finding::new(
                 Effect::Refused,
-                "ClusterQueue",
+                kind,
                 "its quota follows a DynamicQuotaOrchestrator; afterwards that of the spec counts",
             )
             .field("status.effectiveQuotas")
@@ -263,7 +261,7 @@ impl Census {
             other => Finding::new(
                 Effect::Same,
                 "AdmissionCheck",
-                format!("{other} goes on to decide, as an own program"),
+                format!("{other} keeps deciding: its controller is a separate program"),
             ),
         };
         self.add(finding, name);

@@ -26,8 +26,11 @@ const PAGE: u32 = 500;
 const AT_ONCE: usize = 8;
 /// For a connection to a worker.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// For all reads of one worker.
+const WORKER_TIME: Duration = Duration::from_secs(60);
 const DEPLOYMENT: &str = "kueue-controller-manager";
-/// Key of the configuration file in its ConfigMap.
+/// The ConfigMap of the configuration file, and the file's key.
+const FILE_MAP: &str = "kueue-manager-config";
 const FILE_KEY: &str = "controller_manager_config.yaml";
 
 pub(super) async fn read(client: &Client, args: &Args) -> anyhow::Result<Facts> {
@@ -35,16 +38,9 @@ pub(super) async fn read(client: &Client, args: &Args) -> anyhow::Result<Facts> 
         anyhow::anyhow!("reading the version: {error}; can the cluster be reached with kubectl?")
     })?;
     let mut unread = Vec::new();
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let crds = or_note(within(crds.list(&ListParams::default())).await, "CRDs", &mut unread);
-    let crds: Vec<CustomResourceDefinition> = crds
-        .map(|list| list.items)
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|crd| crd.spec.group == GROUP)
-        .collect();
+    let crds = or_note(crds(client).await, "CRDs", &mut unread);
     let mut census = Census::default();
-    for crd in &crds {
+    for crd in crds.iter().flatten() {
         let counted = count(client, crd, &mut census).await;
         or_note(counted, &crd.spec.names.plural, &mut unread);
     }
@@ -88,6 +84,19 @@ pub(super) async fn read(client: &Client, args: &Args) -> anyhow::Result<Facts> 
         workers,
         unread,
     })
+}
+
+/// The CRDs of Kueue's group. Only their names are listed: a cluster may have hundreds of CRDs with
+/// large schemas.
+async fn crds(client: &Client) -> Result<Vec<CustomResourceDefinition>, String> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let names = within(api.list_metadata(&ListParams::default())).await?;
+    let names = names.items.into_iter().map(|it| it.name_any());
+    let mut crds = Vec::new();
+    for name in names.filter(|name| name.ends_with(&format!(".{GROUP}"))) {
+        crds.push(within(api.get(&name)).await?);
+    }
+    Ok(crds)
 }
 
 /// The value, or a note of why there is none.
@@ -143,9 +152,8 @@ fn manager(deployments: Vec<Deployment>) -> Option<Deployment> {
         if deployment.name_any() == DEPLOYMENT {
             return Some(deployment);
         }
-        if release(&deployment).is_some()
-            && image(&deployment).is_some_and(|it| it.contains("/kueue"))
-        {
+        let is_kueue = image(&deployment).and_then(image_name) == Some("kueue");
+        if found.is_none() && is_kueue && release(&deployment).is_some() {
             found = Some(deployment);
         }
     }
@@ -156,6 +164,11 @@ fn image(deployment: &Deployment) -> Option<&str> {
     let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
     let manager = pod.containers.iter().find(|it| it.name == "manager");
     manager.or_else(|| pod.containers.first())?.image.as_deref()
+}
+
+/// The last part of an image's path, without tag and digest.
+fn image_name(image: &str) -> Option<&str> {
+    image.split('@').next()?.rsplit('/').next()?.split(':').next()
 }
 
 fn release(deployment: &Deployment) -> Option<Release> {
@@ -181,7 +194,9 @@ fn gates(deployment: &Deployment) -> String {
 async fn file(client: &Client, namespace: &str, unread: &mut Vec<String>) -> Option<String> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let maps = or_note(within(maps.list(&ListParams::default())).await, "ConfigMaps", unread)?;
-    maps.items.into_iter().find_map(|map| map.data?.remove(FILE_KEY))
+    let mut maps = maps.items;
+    maps.sort_by_key(|map| map.name_any() != FILE_MAP);
+    maps.into_iter().find_map(|map| map.data?.remove(FILE_KEY))
 }
 
 async fn cluster_uid(client: &Client) -> Result<Option<String>, String> {
@@ -201,21 +216,23 @@ async fn worker(client: &Client, namespace: &str, link: &ClusterLink) -> Worker 
     }
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let failed = |why: String| unread_worker(link, Unread::Failed(why));
+    let refused = |why: String| unread_worker(link, Unread::Refused(why));
     let secret = match within(secrets.get_opt(&link.location)).await {
         Ok(Some(secret)) => secret,
-        Ok(None) => return failed(format!("there is no Secret {namespace}/{}", link.location)),
+        Ok(None) => return refused(format!("there is no Secret {namespace}/{}", link.location)),
         Err(why) => return failed(format!("reading the Secret {}: {why}", link.location)),
     };
     let Some(bytes) = secret.data.and_then(|mut data| data.remove("kubeconfig")) else {
-        return failed(format!("the Secret {} has no key kubeconfig", link.location));
+        return refused(format!("the Secret {} has no key kubeconfig", link.location));
     };
     let kubeconfig = match self_contained(&bytes.0) {
         Ok(kubeconfig) => kubeconfig,
-        Err(why) => return unread_worker(link, Unread::Refused(why)),
+        Err(why) => return refused(why),
     };
-    match Box::pin(worker_facts(kubeconfig)).await {
-        Ok(facts) => Worker { link: link.clone(), facts: Ok(facts) },
-        Err(why) => failed(why),
+    match tokio::time::timeout(WORKER_TIME, Box::pin(worker_facts(kubeconfig))).await {
+        Ok(Ok(facts)) => Worker { link: link.clone(), facts: Ok(facts) },
+        Ok(Err(why)) => failed(why),
+        Err(_) => failed(format!("not read within {} s", WORKER_TIME.as_secs())),
     }
 }
 

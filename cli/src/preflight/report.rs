@@ -132,6 +132,8 @@ pub struct Report {
     pub mode: &'static str,
     /// Whether a finding has the effect `refused`.
     pub is_refused: bool,
+    /// Whether the cluster and all workers that answer were read whole.
+    pub is_complete: bool,
     /// Unfinished Workloads that hold quota.
     pub running: usize,
     /// Unfinished Workloads that wait.
@@ -175,8 +177,12 @@ impl Report {
         }
         let refused = self.findings.iter().filter(|it| it.effect == Effect::Refused).count();
         out.push_str(&match refused {
+            0 if !self.is_complete => {
+                "\nNothing that was read stands in the way, but not everything was read.\n"
+                    .to_owned()
+            }
             0 => "\nNothing stands in the way.\n".to_owned(),
-            refused => format!("\nDo not begin yet: {refused} findings are refused.\n"),
+            refused => format!("\nDo not begin yet: mend the {refused} refused findings first.\n"),
         });
         out
     }

@@ -21,18 +21,27 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The configuration as Switchyard reads it, if it reads it.
-    pub(super) fn read(&self) -> Option<Configuration> {
-        switchyard_config::load(self.file.as_deref()?).ok()
+    /// The configuration as Switchyard reads it; the default if it cannot.
+    pub(super) fn read(&self) -> Configuration {
+        let file = self.file.as_deref();
+        let read = file.map(|text| switchyard_config::load_with_gates(text, &self.gates));
+        read.and_then(Result::ok).unwrap_or_default()
     }
 
     pub(super) fn assess(&self, release: Option<Release>, is_hub: bool) -> Vec<Finding> {
         let Some(text) = &self.file else {
             let message = "no configuration file was found: Kueue's defaults are assumed";
-            return vec![
+            let mut findings = vec![
                 Finding::new(Effect::Differs, FILE, message)
                     .mend("name the file with --kueue-config, and give it to Switchyard"),
             ];
+            if release.is_some_and(|release| release >= Release::NEXT) {
+                findings.extend(later_defaults(&Configuration::default(), is_hub));
+            }
+            if is_hub {
+                findings.push(best_fit());
+            }
+            return findings;
         };
         let mut findings = Vec::new();
         if !self.gates.is_empty() {
@@ -140,13 +149,15 @@ fn later_defaults(config: &Configuration, is_hub: bool) -> Vec<Finding> {
 fn dispatcher(text: &str) -> Option<Finding> {
     let file: Value = serde_saphyr::from_str(text).ok()?;
     let named = file["multiKueue"]["dispatcherName"].as_str().unwrap_or_default();
-    named.is_empty().then(|| {
-        Finding::new(
-            Effect::Differs,
-            FILE,
-            "a job is offered to one worker after the other, the best fit first; Kueue offers it to all at once",
-        )
-        .field("multiKueue.dispatcherName")
-        .mend(format!("multiKueue: {{dispatcherName: {ALL_AT_ONCE}}} keeps Kueue's"))
-    })
+    named.is_empty().then(best_fit)
+}
+
+fn best_fit() -> Finding {
+    Finding::new(
+        Effect::Differs,
+        FILE,
+        "a job is offered to one worker after the other, the best fit first; Kueue offers it to all at once",
+    )
+    .field("multiKueue.dispatcherName")
+    .mend(format!("multiKueue: {{dispatcherName: {ALL_AT_ONCE}}} keeps Kueue's"))
 }

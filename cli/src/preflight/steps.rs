@@ -29,7 +29,14 @@ pub(super) fn steps(size: &Size) -> Vec<Step> {
         is_gap,
         link: format!("docs/migrate.md#{section}"),
     };
-    let back = "Back to Kueue, from its step 1";
+    let back = if size.is_hub { "Back to the manager" } else { "Back to Kueue, from its step 1" };
+    let gap = if size.is_hub {
+        "jobs on workers go on; create no Jobs until the hub has started: without webhooks they lack \
+         managedBy, start on this cluster, and can never be dispatched"
+    } else {
+        "running jobs go on; new Jobs start without quota and are suspended in step 'Start \
+         Switchyard'; new Pods, Deployments and StatefulSets stay outside quota"
+    };
     let mut all = Vec::new();
     if size.stored_in_v1beta1 > 0 {
         all.push(step(
@@ -43,7 +50,7 @@ pub(super) fn steps(size: &Size) -> Vec<Step> {
     }
     all.push(step(
         "Stop Kueue and delete its webhooks",
-        "running jobs go on; new Jobs start without quota, and are suspended in step 'Start Switchyard'",
+        gap,
         "apply Kueue's manifests again and scale its Deployment up",
         1,
         true,

@@ -56,7 +56,7 @@ fn facts(release: Release, file: &str, objects: &[(&str, Value)]) -> Facts {
             is_of_helm: false,
         },
         settings: Settings { file: Some(format!("{FILE}{file}")), gates: String::new() },
-        crds: switchyard_api::crds(),
+        crds: Some(switchyard_api::crds()),
         census,
         workers: Vec::new(),
         unread: Vec::new(),
@@ -234,7 +234,8 @@ fn stored_v1beta1_adds_a_step() {
     let mut facts = facts(Release::TESTED, "", &objects());
     let before = assess(&facts).steps.len();
     let stored = Some(vec!["v1beta1".to_owned(), "v1beta2".to_owned()]);
-    let workloads = facts.crds.iter_mut().find(|it| it.spec.names.kind == "Workload").unwrap();
+    let workloads =
+        facts.crds.iter_mut().flatten().find(|it| it.spec.names.kind == "Workload").unwrap();
     workloads.status = Some(CustomResourceDefinitionStatus {
         stored_versions: stored,
         ..CustomResourceDefinitionStatus::default()
@@ -249,8 +250,12 @@ fn stored_v1beta1_adds_a_step() {
 #[test]
 fn stored_version_without_a_schema_is_refused() {
     let mut facts = facts(Release::TESTED, "", &[]);
-    let clusters =
-        facts.crds.iter_mut().find(|it| it.spec.names.kind == "MultiKueueCluster").unwrap();
+    let clusters = facts
+        .crds
+        .iter_mut()
+        .flatten()
+        .find(|it| it.spec.names.kind == "MultiKueueCluster")
+        .unwrap();
     clusters.status = Some(CustomResourceDefinitionStatus {
         stored_versions: Some(vec!["v1alpha1".to_owned(), "v1beta2".to_owned()]),
         ..CustomResourceDefinitionStatus::default()
@@ -282,8 +287,20 @@ fn two_ways_to_one_cluster_are_refused() {
 #[test]
 fn cluster_without_kueue_is_refused() {
     let mut facts = facts(Release::TESTED, "", &[]);
-    facts.crds.clear();
+    facts.crds = Some(Vec::new());
     let report = assess(&facts);
     assert!(report.is_refused);
     assert!(not_same(&report)[0].contains("there is nothing to take over"));
+}
+
+#[test]
+fn unread_objects_make_the_report_incomplete() {
+    let mut facts = facts(Release::TESTED, "", &objects());
+    assert!(assess(&facts).is_complete);
+    facts.unread.push("workloads: forbidden".to_owned());
+    let report = assess(&facts);
+    assert!(!report.is_refused && !report.is_complete);
+    assert!(report.text().contains("but not everything was read"));
+    facts.crds = None;
+    assert!(not_same(&assess(&facts))[0].contains("its CRDs could not be read"));
 }

@@ -42,12 +42,12 @@ pub(super) struct WorkerFacts {
 pub(super) struct Right {
     /// As in messages, such as `patch jobs.batch`.
     pub(super) text: String,
-    /// Resource without its group and subresource.
+    /// Resource with its subresource, without its group.
     pub(super) resource: String,
 }
 
 /// Resources without which the hub does not use a worker, beside those of the enabled kinds.
-const NEEDED: [&str; 2] = ["workloads", "namespaces"];
+const NEEDED: [&str; 3] = ["workloads", "workloads/status", "namespaces"];
 
 /// Checks each worker. `hub` is the uid of the manager's namespace kube-system; `kinds` are the
 /// plurals of the enabled kinds.
@@ -106,7 +106,7 @@ pub(super) fn assess(hub: Option<&str>, workers: &[Worker], kinds: &[&str]) -> V
             }
             None => finding(
                 Effect::Same,
-                "it keeps its Kueue, of which the account cannot read the version".to_owned(),
+                "its Kueue stays; the account cannot read its version".to_owned(),
             ),
         });
     }
