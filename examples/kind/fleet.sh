@@ -4,20 +4,28 @@
 #
 # Usage: examples/kind/fleet.sh DIST, where DIST is the folder of `cargo xtask release --out DIST`. `fleet.sh --delete` removes all.
 set -euo pipefail
+if [ "${1:-}" != --delete ]; then dist=$(cd "${1:?the folder of the release}" && pwd); fi
 cd "$(dirname "$0")/../.."
 clusters=(hub east west)
+# A kubeconfig of its own: no context of the user is touched.
+mkdir -p target/kind
+export KUBECONFIG="$PWD/target/kind/kubeconfig"
 if [ "${1:-}" = --delete ]; then
   for name in "${clusters[@]}"; do kind delete cluster --name "$name"; done
+  rm -f "$KUBECONFIG"
   exit
 fi
-dist=${1:?the folder of the release}
+case $(uname -m) in
+  x86_64) arch=amd64 ;;
+  aarch64 | arm64) arch=arm64 ;;
+  *) echo "no release for $(uname -m)" >&2; exit 1 ;;
+esac
 chart=$(echo "$dist"/switchyard-*.tgz)
 export PATH="$PWD/target/kind:$PATH"
-install -D "$dist/switchyard-linux-$(dpkg --print-architecture)" target/kind/switchyard
+install "$dist/switchyard-linux-$arch" target/kind/switchyard
 
 for name in "${clusters[@]}"; do
   kind create cluster --name "$name" --wait 2m
-  kubectl config delete-context "$name" 2>/dev/null || true
   kubectl config rename-context "kind-$name" "$name"
 done
 kind load image-archive "$dist/switchyard-hub-image.tar" --name hub
@@ -41,3 +49,4 @@ done
 kubectl --context hub apply -f examples/jobs/job-gpu.yaml
 switchyard wait job-gpu -n team-a --context hub --for running --timeout 5m
 switchyard get jobs -n team-a --context hub
+echo "Reach the clusters with: export KUBECONFIG=$KUBECONFIG"

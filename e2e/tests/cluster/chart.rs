@@ -121,7 +121,7 @@ fn the_chart_installs_upgrades_and_goes_in_each_mode() {
             );
 
             let changed = [
-                "--reuse-values",
+                "--reset-then-reuse-values",
                 "--set=controllerManager.replicas=1",
                 "--set=controllerManager.featureGates[0].name=LocalQueueMetrics",
             ];

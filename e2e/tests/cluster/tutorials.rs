@@ -12,7 +12,7 @@ use crate::common::shell::{self, Shell};
 const WAIT: Duration = Duration::from_secs(120);
 const PAGE: &str = "docs/first-cluster.md";
 /// The package of a release, and the folder that it is made from.
-const PACKAGE: &str = "switchyard-0.1.0.tgz";
+const PACKAGE: &str = "dist/switchyard-0.1.0.tgz";
 const CHART: &str = "deploy/charts/switchyard";
 
 #[test]
@@ -40,7 +40,7 @@ fn commands_of_the_one_cluster_tutorial_work_as_written() {
                     shell.until(&line, &["Running", "Succeeded"], WAIT).await;
                 }
                 Some("switchyard why") => {
-                    shell.until(&line, &["second"], WAIT).await;
+                    shell.until(&line, &["third"], WAIT).await;
                 }
                 // A program that runs beside the Deployment, and a Lease that is a moment old.
                 Some("switchyard check") if single.is_some() => {

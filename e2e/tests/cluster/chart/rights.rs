@@ -104,7 +104,7 @@ fn webhooks_outlive_upgrades_and_go_with_the_release() {
             // By server-side apply, which is Helm 4's way, and by a merge of three, which is Helm 3's.
             for (replicas, way) in [("1", "--server-side=true"), ("2", "--server-side=false")] {
                 let replicas = format!("--set=controllerManager.replicas={replicas}");
-                helm.ok(&["upgrade", "ours", &chart, "--reuse-values", &replicas, way]);
+                helm.ok(&["upgrade", "ours", &chart, "--reset-then-reuse-values", &replicas, way]);
                 let kept = ca_bundle(cluster).await;
                 assert_eq!(kept.as_deref(), Some(cluster.ca_pem().as_bytes()), "{account}, {way}");
                 register(&program, CONFIGURATION, cluster.ca_pem()).await.unwrap();

@@ -195,7 +195,7 @@ async fn is_updated(hub: &Cluster) {
         "upgrade",
         "switchyard",
         &chart(),
-        "--reuse-values",
+        "--reset-then-reuse-values",
         round,
     ]);
     let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(hub.admin.clone(), TEAM);
