@@ -215,7 +215,7 @@ fn dispatcher_of_a_manager_changes_unless_named() {
 )]
 #[case::foreign_owner(
     json!({"metadata": {"ownerReferences": [{"apiVersion": "x.io/v1", "kind": "Own", "controller": true}]}}),
-    "Differs Workload: Own of x.io/v1 is a kind of another program"
+    "Differs Workload: Own of x.io/v1 is managed by another controller"
 )]
 fn state_of_a_workload_has_an_effect(#[case] patch: Value, #[case] expected: &str) {
     let (_, mut workload) = objects().remove(1);
