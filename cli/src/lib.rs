@@ -90,44 +90,44 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<ExitStatus>
     let (file, color) = (args.kubeconfig, args.color);
     let text = match args.command {
         Command::Get(get::Command::Jobs(args)) => {
-            get::jobs::run(client, &namespace, &args, color, out).await?;
+            Box::pin(get::jobs::run(client, &namespace, &args, color, out)).await?;
             String::new()
         }
         Command::Get(get::Command::Clusters(args))
         | Command::Cluster(ClusterCommand::List(args)) => {
-            get::clusters::run(client, &args, color, out).await?;
+            Box::pin(get::clusters::run(client, &args, color, out)).await?;
             String::new()
         }
         Command::Get(get::Command::Queues(args)) => {
-            get::queues::run(client, &args, color, out).await?;
+            Box::pin(get::queues::run(client, &args, color, out)).await?;
             String::new()
         }
-        Command::Describe(command) => describe::run(client, &namespace, &command).await?,
+        Command::Describe(command) => Box::pin(describe::run(client, &namespace, &command)).await?,
         Command::Why(args) | Command::Explain(args) => {
-            explain::run(client, &namespace, &args).await?
+            Box::pin(explain::run(client, &namespace, &args)).await?
         }
-        Command::Events(args) => events::run(client, &namespace, &args).await?,
-        Command::Wait(args) => return wait::run(client, &namespace, &args).await,
-        Command::Move(args) => move_job::run(client, &namespace, &args).await?,
-        Command::Cluster(command) => cluster(client, file.as_deref(), command).await?,
+        Command::Events(args) => Box::pin(events::run(client, &namespace, &args)).await?,
+        Command::Wait(args) => return Box::pin(wait::run(client, &namespace, &args)).await,
+        Command::Move(args) => Box::pin(move_job::run(client, &namespace, &args)).await?,
+        Command::Cluster(command) => Box::pin(cluster(client, file.as_deref(), command)).await?,
         Command::Evictions(command) | Command::Breaker(command) => {
-            breaker::run(client, &command).await?
+            Box::pin(breaker::run(client, &command)).await?
         }
         Command::Ca(command) | Command::Authority(authority::OldCommand::Ca(command)) => {
-            authority::run(client, &command).await?
+            Box::pin(authority::run(client, &command)).await?
         }
         Command::Recover(RecoverCommand::Start(args))
         | Command::Authority(authority::OldCommand::Recover(args)) => {
-            authority::recover(client, &args).await?
+            Box::pin(authority::recover(client, &args)).await?
         }
         Command::Recover(RecoverCommand::Orphans(args)) | Command::Orphans(args) => {
-            orphans::run(client, &args).await?
+            Box::pin(orphans::run(client, &args)).await?
         }
         Command::Recover(RecoverCommand::Export(args)) | Command::Copies(args) => {
-            copies::run(client, &namespace, &args).await?
+            Box::pin(copies::run(client, &namespace, &args)).await?
         }
         Command::Recover(RecoverCommand::Adopt(args)) | Command::Adopt(args) => {
-            adopt::run(client, &namespace, &args).await?
+            Box::pin(adopt::run(client, &namespace, &args)).await?
         }
         Command::Migrate(MigrateCommand::Preflight(args)) => {
             let report = Box::pin(preflight::run(client, &args)).await?;
@@ -135,7 +135,7 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<ExitStatus>
             return Ok(ExitStatus::faulty_if(report.is_refused || !report.is_complete));
         }
         Command::Migrate(MigrateCommand::HandBack(args)) | Command::HandBack(args) => {
-            hand_back::run(client, &args).await?
+            Box::pin(hand_back::run(client, &args)).await?
         }
         Command::Check(args) => {
             let report = Box::pin(check::run(client, &args)).await?;
@@ -143,14 +143,14 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<ExitStatus>
             return Ok(ExitStatus::faulty_if(report.failures > 0));
         }
         Command::Audit(args) => {
-            let report = audit::run(client, &args).await?;
+            let report = Box::pin(audit::run(client, &args)).await?;
             print(&args.output.render(&report, audit::Report::text)?, out)?;
             return Ok(ExitStatus::faulty_if(!report.findings.is_empty()));
         }
-        Command::Debug(DebugCommand::Bundle(args)) => bundle::run(client, &args).await?,
-        Command::Status(args) => status::run(client, &namespace, &args).await?,
-        Command::Clusters(args) => clusters::run(client, &args).await?,
-        Command::Version(args) => version::run(client, &args).await?,
+        Command::Debug(DebugCommand::Bundle(args)) => Box::pin(bundle::run(client, &args)).await?,
+        Command::Status(args) => Box::pin(status::run(client, &namespace, &args)).await?,
+        Command::Clusters(args) => Box::pin(clusters::run(client, &args)).await?,
+        Command::Version(args) => Box::pin(version::run(client, &args)).await?,
         Command::Debug(DebugCommand::Replay(args)) | Command::Replay(args) => replay::run(&args)?,
         Command::Completion(args) => completion::run(&args, &mut help::command()),
     };
@@ -175,10 +175,10 @@ async fn cluster(
     command: ClusterCommand,
 ) -> anyhow::Result<String> {
     match command {
-        ClusterCommand::Add(args) => cluster_add::run(client, file, &args).await,
-        ClusterCommand::Remove(args) => cluster_remove::run(client, &args).await,
-        ClusterCommand::Operate(command) => operate::run(client, &command).await,
-        ClusterCommand::JoinToken(args) => join_token::run(client, &args).await,
+        ClusterCommand::Add(args) => Box::pin(cluster_add::run(client, file, &args)).await,
+        ClusterCommand::Remove(args) => Box::pin(cluster_remove::run(client, &args)).await,
+        ClusterCommand::Operate(command) => Box::pin(operate::run(client, &command)).await,
+        ClusterCommand::JoinToken(args) => Box::pin(join_token::run(client, &args)).await,
         // Printed row by row, by `run`.
         ClusterCommand::List(_) => Ok(String::new()),
     }

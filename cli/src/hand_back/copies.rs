@@ -24,7 +24,7 @@ pub(super) async fn release(client: &Client, dry_run: bool) -> anyhow::Result<us
             let list = match all.list_metadata(&page).await {
                 Ok(list) => list,
                 // The cluster has no such kind.
-                Err(kube::Error::Api(status)) if status.is_not_found() => break,
+                Err(kube::Error::Api(status)) if status.code == 404 => break,
                 Err(error) => {
                     let doing = format!("listing {}", resource.plural);
                     return Err(crate::with_required_right(&error, &doing, "list them"));

@@ -106,7 +106,7 @@ pub(super) fn assess(hub: Option<&str>, workers: &[Worker], kinds: &[&str]) -> V
             }
             None => finding(
                 Effect::Same,
-                "its Kueue stays; the account cannot read its version".to_owned(),
+                "it keeps its Kueue; the account cannot read its version".to_owned(),
             ),
         });
     }

@@ -44,7 +44,6 @@ mod fair_admission;
 mod from_kueue;
 mod front_door;
 mod harness;
-mod hub_words;
 mod job_kinds;
 mod job_writes;
 mod kubeconfig;

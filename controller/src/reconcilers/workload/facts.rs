@@ -106,7 +106,7 @@ pub(crate) struct Facts {
 /// Whether a workload's status shows whether its pods are ready.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Readiness {
-    /// It runs here, or on a cluster that this process has heard for [`STATUSES_WITHIN`].
+    /// It runs here, or on a cluster that has reported to this process for [`STATUSES_WITHIN`].
     #[default]
     Shown,
     /// It is on a cluster that does not report now.

@@ -280,6 +280,8 @@ fn app_wrapper() -> Sample {
 
 fn spark_application() -> Sample {
     let state = |state: &str| json!({"applicationState": {"state": state}, "driverInfo": {"podName": "driver"}});
+    let mut running = state("RUNNING");
+    running["executorState"] = json!({"executor-1": "RUNNING", "executor-2": "RUNNING"});
     Sample {
         api: "sparkoperator.k8s.io/v1beta2",
         kind: "SparkApplication",
@@ -292,7 +294,7 @@ fn spark_application() -> Sample {
         managed_by: None,
         labels: &["/spec/driver/labels", "/spec/executor/labels"],
         pod_sets: &[("driver", 1), ("executor", 2)],
-        running: state("RUNNING"),
+        running,
         ended: Some(state("COMPLETED")),
     }
 }
