@@ -150,7 +150,7 @@ impl TroubleWatch {
     }
 }
 
-/// The pods that the status of a Job counts. Of other kinds only a list of pods tells them.
+/// The pods that the status of a Job counts. Other kinds need a list of pods.
 fn pod_counts(kind: &dyn JobKind, object: &Value) -> PodCounts {
     if kind.id().kind != "Job" {
         return PodCounts { may_exist: true, has_succeeded: false };

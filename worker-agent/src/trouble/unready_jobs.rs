@@ -36,7 +36,7 @@ pub(super) struct JobIdentity {
     pub(super) pods: PodCounts,
 }
 
-/// What the status of a job's objects shows of its pods.
+/// The pods that the status of a job's objects counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PodCounts {
     /// False if it counts no pods.
@@ -54,7 +54,7 @@ impl PodCounts {
     }
 }
 
-/// What a change of a job's object shows.
+/// The state of a job's object after a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Readiness {
     /// It runs with ready pods, has ended, or may not run.
