@@ -1,8 +1,6 @@
 //! A stock MultiKueue manager in full use stops, and the hub starts on the same objects. No job restarts or runs twice, and
 //! waiting jobs go on.
 
-mod both_ways;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -95,7 +95,11 @@ fn every_alert_says_what_is_amiss_and_how_bad_it_is() {
     let mut names = Vec::new();
     for rule in rules() {
         let annotations: &Map<String, Value> = rule["annotations"].as_object().unwrap();
-        assert_eq!(annotations.keys().collect::<Vec<_>>(), ["description", "runbook_url", "summary"], "{rule}");
+        assert_eq!(
+            annotations.keys().collect::<Vec<_>>(),
+            ["description", "runbook_url", "summary"],
+            "{rule}"
+        );
         // Variable parts are in the summary, so a description is the same for all alerts of a kind.
         assert!(!text(&rule["annotations"], "description").contains("{{"), "{rule}");
         assert!(
