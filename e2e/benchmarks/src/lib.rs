@@ -14,7 +14,6 @@ mod measure;
 mod ours;
 pub mod plot;
 mod quantiles;
-mod ready;
 mod requests;
 pub mod runner;
 pub mod scale;

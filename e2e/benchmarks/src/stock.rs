@@ -1,18 +1,20 @@
 //! Stock MultiKueue: its release on the hub and on every worker, as shipped or with every client limit raised.
 
+use std::time::Duration;
+
 use futures::future::try_join_all;
 use serde_json::json;
 use switchyard_e2e::stock::{self, Kueue, Options};
-use switchyard_e2e::{ClusterSpec, Environment, Process, SourceEdit, queues};
+use switchyard_e2e::{ClusterSpec, Environment, Process, SourceEdit, queues, ready};
 use switchyard_flags::bench::burst::Form;
 
-use super::ready;
 use super::setup::{CPUS, HUB, QUEUE, WORKERS, worker};
 
 /// Where the Jobs are.
 pub(super) const NAMESPACE: &str = "burst";
 /// Names flavor, ClusterQueue, AdmissionCheck and MultiKueueConfig.
 const ALL: &str = "all";
+const SOON: Duration = Duration::from_secs(120);
 
 /// Its clients to worker clusters keep the library's limits, which no setting changes.
 const RAISED: &[SourceEdit] = &[SourceEdit {
@@ -70,10 +72,10 @@ impl Stock {
         objects.extend(queues::multikueue(ALL, &WORKERS));
         hub.apply(objects).await?;
         for name in WORKERS {
-            ready::connected(hub, name).await?;
+            ready::worker_cluster(hub, name, SOON).await?;
         }
         for cluster in self.environment.clusters() {
-            ready::queue(cluster, NAMESPACE, QUEUE).await?;
+            ready::local_queue(cluster, NAMESPACE, QUEUE, SOON).await?;
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ use crate::forward::Forward;
 pub use crate::names::{HUB, NAMESPACE};
 use crate::process::Process;
 use crate::wait::eventually;
-use crate::{Cluster, ClusterSpec, Environment, ports, queues};
+use crate::{Cluster, ClusterSpec, Environment, ports, queues, ready};
 pub use programs::account_in;
 use programs::{OurProgram, Ways, agent_program, hub_program, single_program};
 pub use tenant::{Tenant, TenantBuilder};
@@ -393,18 +393,7 @@ impl Fleet {
     /// # Errors
     /// The hub's other condition.
     pub async fn connected(&self, name: &str) -> anyhow::Result<()> {
-        let clusters: Api<MultiKueueCluster> = Api::all(self.hub().admin.clone());
-        eventually(READY, format!("cluster {name} to connect"), async || {
-            let status = clusters.get(name).await?.status.unwrap_or_default();
-            let active = conditions::find(&status.conditions, conditions::ACTIVE);
-            let says = active.map(|active| format!("{}: {}", active.reason, active.message));
-            ensure!(
-                active.is_some_and(|active| active.status == conditions::TRUE),
-                "the hub says {says:?}"
-            );
-            Ok(())
-        })
-        .await
+        ready::worker_cluster(self.hub(), name, READY).await
     }
 
     /// Waits until the hub gives this reason for whether a cluster is active, and these words.

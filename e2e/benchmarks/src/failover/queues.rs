@@ -8,10 +8,10 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use switchyard_api::conditions;
-use switchyard_api::v1beta2::{ClusterQueue, LocalQueue};
+use switchyard_api::v1beta2::ClusterQueue;
 use switchyard_e2e::queues::{self, ResourceFlavor};
 use switchyard_e2e::wait::eventually;
-use switchyard_e2e::{Cluster, JobBuilder};
+use switchyard_e2e::{Cluster, JobBuilder, ready};
 
 use super::site::Group;
 
@@ -38,21 +38,7 @@ pub(super) async fn make(hub: &Cluster, workers: &[&Cluster]) -> anyhow::Result<
     hub.apply(queues::multikueue(ALL, &names)).await?;
     hub.apply(rest.iter().cloned().chain([queue().admission_check(ALL).build()])).await?;
     for cluster in workers.iter().chain([&hub]) {
-        let queues: Api<LocalQueue> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
-        eventually(
-            SOON,
-            format!("the LocalQueue on {} to be active", cluster.name()),
-            async || {
-                let status = queues.get(QUEUE).await?.status.unwrap_or_default();
-                ensure!(
-                    conditions::is_true(&status.conditions, conditions::ACTIVE),
-                    "{:?}",
-                    status.conditions
-                );
-                Ok(())
-            },
-        )
-        .await?;
+        ready::local_queue(cluster, NAMESPACE, QUEUE, SOON).await?;
     }
     Ok(())
 }

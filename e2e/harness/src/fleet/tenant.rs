@@ -7,13 +7,12 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
 use serde_json::json;
 use switchyard::status::{JobRow, row};
-use switchyard_api::conditions;
-use switchyard_api::v1beta2::{LocalQueue, Workload};
+use switchyard_api::v1beta2::Workload;
 
 use super::{Fleet, HUB, READY};
 use crate::queues::{self, ClusterQueue, ResourceFlavor};
 use crate::wait::eventually;
-use crate::{JobBuilder, names};
+use crate::{JobBuilder, names, ready};
 
 /// The LocalQueue of every tenant.
 const QUEUE: &str = "main";
@@ -77,22 +76,7 @@ impl<'a> TenantBuilder<'a> {
     }
 
     async fn await_queue(&self, cluster: &str) -> anyhow::Result<()> {
-        let queues: Api<LocalQueue> =
-            Api::namespaced(self.fleet.worker(cluster).admin.clone(), &self.name);
-        eventually(
-            READY,
-            format!("the LocalQueue of {} on {cluster} to be active", self.name),
-            async || {
-                let status = queues.get(QUEUE).await?.status.unwrap_or_default();
-                ensure!(
-                    conditions::is_true(&status.conditions, conditions::ACTIVE),
-                    "{:?}",
-                    status.conditions
-                );
-                Ok(())
-            },
-        )
-        .await
+        ready::local_queue(self.fleet.worker(cluster), &self.name, QUEUE, READY).await
     }
 
     fn queues(&self, quota: &[(String, String)], check: Option<&str>) -> Vec<serde_json::Value> {

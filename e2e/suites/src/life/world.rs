@@ -1,16 +1,15 @@
 //! The fleet that the jobs live in, and its queues.
 
 use anyhow::ensure;
+use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use switchyard_api::conditions;
-use switchyard_api::v1beta2::LocalQueue;
 use switchyard_e2e::fleet::{Fleet, HUB};
 use switchyard_e2e::queues::{self, ClusterQueue, Cohort, ResourceFlavor};
 use switchyard_e2e::wait::eventually;
-use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec};
+use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, ready};
 
 use super::plan::{CLASSES, CLUSTER_QUEUES, QUEUES, WORKERS, quota};
 use super::{NAMESPACE, SOON};
@@ -89,19 +88,8 @@ pub(crate) fn local_queue(name: &str, cluster_queue: &str) -> Value {
 }
 
 async fn await_queues(cluster: &Cluster) -> anyhow::Result<()> {
-    let queues: Api<LocalQueue> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
-    eventually(SOON, format!("the LocalQueues of {} to be active", cluster.name()), async || {
-        for queue in QUEUES {
-            let status = queues.get(queue).await?.status.unwrap_or_default();
-            ensure!(
-                conditions::is_true(&status.conditions, conditions::ACTIVE),
-                "{queue}: {:?}",
-                status.conditions
-            );
-        }
-        Ok(())
-    })
-    .await
+    let waits = QUEUES.iter().map(|name| ready::local_queue(cluster, NAMESPACE, name, SOON));
+    try_join_all(waits).await.map(drop)
 }
 
 /// Waits until pods with a queue are held back.

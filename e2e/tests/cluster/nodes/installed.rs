@@ -10,12 +10,10 @@ use kube::api::{EvictParams, ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use switchyard::join_token;
-use switchyard_api::conditions;
-use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_e2e::fleet::NAMESPACE;
 use switchyard_e2e::nodes::NodeImage;
 use switchyard_e2e::wait::eventually;
-use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, fixture, job, queues};
+use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, fixture, job, queues, ready};
 
 use super::{Kubectl, SOON};
 use crate::common::helm::{Helm, chart};
@@ -70,18 +68,7 @@ async fn install(hub: &Cluster, worker: &Cluster) {
     ];
     let values: Vec<&str> = values.iter().map(String::as_str).collect();
     Helm::new(Some(worker), NAMESPACE).ok(&[&flags[..], &values].concat());
-    let clusters: Api<MultiKueueCluster> = Api::all(hub.admin.clone());
-    eventually(SOON, "the agent to connect", async || {
-        let status = clusters.get("east").await?.status.unwrap_or_default();
-        ensure!(
-            conditions::is_true(&status.conditions, conditions::ACTIVE),
-            "{:?}",
-            status.conditions
-        );
-        Ok(())
-    })
-    .await
-    .unwrap();
+    ready::worker_cluster(hub, "east", SOON).await.unwrap();
 }
 
 async fn queues(hub: &Cluster, worker: &Cluster) {
@@ -99,18 +86,7 @@ async fn queues(hub: &Cluster, worker: &Cluster) {
     let queue =
         queues::ClusterQueue::new("main").group("any", &quota).admission_check("fleet").build();
     hub.apply([queue]).await.unwrap();
-    let local: Api<switchyard_api::v1beta2::LocalQueue> = Api::namespaced(hub.admin.clone(), TEAM);
-    eventually(SOON, "the queue to be active", async || {
-        let status = local.get("main").await?.status.unwrap_or_default();
-        ensure!(
-            conditions::is_true(&status.conditions, conditions::ACTIVE),
-            "{:?}",
-            status.conditions
-        );
-        Ok(())
-    })
-    .await
-    .unwrap();
+    ready::local_queue(hub, TEAM, "main", SOON).await.unwrap();
 }
 
 fn sample(name: &str) -> JobBuilder {

@@ -1,0 +1,49 @@
+//! Waiting until queues take jobs and worker clusters are connected, in all systems.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Api;
+use switchyard_api::conditions;
+use switchyard_api::v1beta2::{LocalQueue, MultiKueueCluster};
+
+use crate::Cluster;
+use crate::wait::eventually;
+
+/// Waits until a LocalQueue is Active.
+///
+/// # Errors
+/// After the deadline: its other condition.
+pub async fn local_queue(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+    within: Duration,
+) -> anyhow::Result<()> {
+    let queues: Api<LocalQueue> = Api::namespaced(cluster.admin.clone(), namespace);
+    let what = format!("LocalQueue {namespace}/{name} on {} to be active", cluster.name());
+    eventually(within, what, async || {
+        check_active(&queues.get(name).await?.status.unwrap_or_default().conditions)
+    })
+    .await
+}
+
+/// Waits until the hub reports that a worker cluster is connected.
+///
+/// # Errors
+/// After the deadline: its other condition.
+pub async fn worker_cluster(hub: &Cluster, name: &str, within: Duration) -> anyhow::Result<()> {
+    let clusters: Api<MultiKueueCluster> = Api::all(hub.admin.clone());
+    eventually(within, format!("MultiKueueCluster {name} to be active"), async || {
+        check_active(&clusters.get(name).await?.status.unwrap_or_default().conditions)
+    })
+    .await
+}
+
+fn check_active(known: &[Condition]) -> anyhow::Result<()> {
+    let active = conditions::find(known, conditions::ACTIVE);
+    let shown = active.map(|active| format!("{}: {}", active.reason, active.message));
+    ensure!(conditions::is_true(known, conditions::ACTIVE), "Active has {shown:?}");
+    Ok(())
+}
