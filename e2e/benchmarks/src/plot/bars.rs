@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-use super::picture::{Area, FAINT, INK, beside, bold, plain};
+use super::picture::{Area, INK, beside, bold, draw_heading, plain};
 
 const HEAD: i32 = 48;
 const STEP: i32 = 30;
@@ -39,8 +39,7 @@ impl Bars {
         (left, top): (i32, i32),
         width: i32,
     ) -> anyhow::Result<()> {
-        area.draw_text(&self.title, &bold(18, &INK), (left, top))?;
-        area.draw_text(&self.note, &plain(15, &FAINT), (left, top + 22))?;
+        draw_heading(area, (&self.title, &self.note), (left, top))?;
         let longest = self.bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
         let room = f64::from(width - NAMES - FIGURES);
         for (row, bar) in (0..).zip(&self.bars) {

@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-use super::picture::{Area, FAINT, INK, RULE, beside, bold, plain};
+use super::picture::{Area, FAINT, RULE, beside, bold, draw_heading, plain};
 
 const HEAD: i32 = 46;
 /// Room for the vertical axis' figures, for the lines' names, and for the horizontal axis.
@@ -37,8 +37,7 @@ impl Lines {
         (left, top): (i32, i32),
         width: i32,
     ) -> anyhow::Result<()> {
-        area.draw_text(&self.title, &bold(18, &INK), (left, top))?;
-        area.draw_text(&self.note, &plain(15, &FAINT), (left, top + 22))?;
+        draw_heading(area, (&self.title, &self.note), (left, top))?;
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let most = ceiling(points().map(|(_, figure)| *figure).fold(0.0, f64::max));
         let (fewest, many) =

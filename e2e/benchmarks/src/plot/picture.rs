@@ -26,6 +26,17 @@ pub(super) const RULE: RGBColor = RGBColor(0xd8, 0xdc, 0xe2);
 
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
+/// Draws the title and the note of a panel.
+pub(super) fn draw_heading(
+    area: &Area<'_>,
+    (title, note): (&str, &str),
+    (left, top): (i32, i32),
+) -> anyhow::Result<()> {
+    area.draw_text(title, &bold(18, &INK), (left, top))?;
+    area.draw_text(note, &plain(15, &FAINT), (left, top + 22))?;
+    Ok(())
+}
+
 /// One drawing in it.
 pub(super) enum Panel {
     Bars(Bars),
