@@ -54,21 +54,21 @@ fn a_cluster_moves_from_stock_kueue_to_switchyard_and_back() {
     });
 }
 
-async fn start_kueue(cluster: &Cluster) -> Kueue {
+pub(crate) async fn start_kueue(cluster: &Cluster) -> Kueue {
     Kueue::start(cluster, &Options { webhooks: true, ..Options::default() }).await.unwrap()
 }
 
-async fn stop_kueue(cluster: &Cluster, kueue: Kueue) {
+pub(crate) async fn stop_kueue(cluster: &Cluster, kueue: Kueue) {
     kueue.stop().await;
     Kueue::unregister(cluster).await.unwrap();
 }
 
-async fn start_switchyard(cluster: &Cluster) -> Single {
+pub(crate) async fn start_switchyard(cluster: &Cluster) -> Single {
     cluster.install().await.unwrap();
     Single::start(cluster).await.unwrap()
 }
 
-async fn stop_switchyard(cluster: &Cluster, switchyard: Single) {
+pub(crate) async fn stop_switchyard(cluster: &Cluster, switchyard: Single) {
     assert_eq!(switchyard.stop().await, Some(0));
     Single::unregister(cluster).await.unwrap();
     let kubeconfig = cluster.kubeconfig().to_str().unwrap();

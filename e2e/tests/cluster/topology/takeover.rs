@@ -4,20 +4,17 @@
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
-use clap::Parser as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
 use switchyard_api::{conditions, v1beta2::Workload};
 use switchyard_e2e::{
-    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, queues,
-    single::Single,
-    stock::{Kueue, Options},
-    wait::eventually,
+    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, queues, wait::eventually,
 };
 
 use super::racks::{BLOCK, HOST, PREFERRED, RACK, REQUIRED};
 use crate::bed::WAIT;
+use crate::takeover::{start_kueue, start_switchyard, stop_kueue, stop_switchyard};
 
 const NAME: &str = "placed";
 
@@ -152,8 +149,7 @@ fn placed_workloads_move_from_kueue_and_back_untouched() {
         let environment = Environment::builder("placed-takeover").cluster(one);
         let environment = environment.start().await.unwrap();
         let cluster = environment.cluster("one");
-        let options = || Options { webhooks: true, ..Options::default() };
-        let kueue = Kueue::start(cluster, &options()).await.unwrap();
+        let kueue = start_kueue(cluster).await;
         let site = Site::new(cluster).await;
         // Each host gets one pod, and has 1500m left.
         let indexed = site.job("rack", 2, "2500m").field("completionMode", json!("Indexed"));
@@ -165,19 +161,12 @@ fn placed_workloads_move_from_kueue_and_back_untouched() {
         site.running(8).await;
         let before = site.state().await;
 
-        kueue.stop().await;
-        Kueue::unregister(cluster).await.unwrap();
-        cluster.install().await.unwrap();
-        let switchyard = Single::start(cluster).await.unwrap();
+        stop_kueue(cluster, kueue).await;
+        let switchyard = start_switchyard(cluster).await;
         site.unchanged(&before, "switchyard").await;
 
-        assert_eq!(switchyard.stop().await, Some(0));
-        Single::unregister(cluster).await.unwrap();
-        let kubeconfig = cluster.kubeconfig().to_str().unwrap();
-        let args = ["switchyard", "--kubeconfig", kubeconfig, "hand-back"];
-        let mut out = Vec::new();
-        switchyard::run(switchyard::Args::try_parse_from(args).unwrap(), &mut out).await.unwrap();
-        let _kueue = Kueue::start(cluster, &options()).await.unwrap();
+        stop_switchyard(cluster, switchyard).await;
+        let _kueue = start_kueue(cluster).await;
         site.unchanged(&before, "kueue").await;
     });
 }
