@@ -73,21 +73,14 @@ impl Bench {
         self.apply(DispatchEvent::SessionOpened { name: cluster.into() });
         let uids = copies.iter().map(|copy| Uid::from(copy.uid)).collect();
         for Copy { uid, attempt, state, reasons, origin } in copies {
-            let (uid, name) = (Uid::from(uid), Name::from("old"));
-            let namespace = Name::from("ns");
             let observation = Observation {
-                uid,
-                namespace,
-                name,
-                attempt,
-                state,
+                name: "old".into(),
                 reasons,
                 job_status: true,
-                no_ready_pod: false,
                 origin,
-                gate: None,
+                ..observation(uid, attempt, state)
             };
-            self.apply(DispatchEvent::Observed { cluster: cluster.into(), observation });
+            self.observed(cluster, observation);
         }
         self.apply(DispatchEvent::InventoryComplete { cluster: cluster.into(), uids });
         self.capacity(cluster, 4000, 4000);

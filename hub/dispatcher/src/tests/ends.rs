@@ -170,21 +170,10 @@ fn end_of_deleted_workload_is_acknowledged() {
 #[test]
 fn only_status_of_committed_job_is_mirrored() {
     let mut bench = Bench::running();
-    let observation = |attempt| Observation {
-        uid: "w".into(),
-        namespace: "ns".into(),
-        name: "job-w".into(),
-        attempt,
-        state: State::Running,
-        reasons: Vec::new(),
-        job_status: true,
-        no_ready_pod: false,
-        origin: None,
-        gate: None,
-    };
-    bench.apply(DispatchEvent::Observed { cluster: "a".into(), observation: observation(1) });
+    let shown = || Observation { job_status: true, ..observation("w", 1, State::Running) };
+    bench.observed("a", shown());
     assert_eq!(bench.take(), ["mirror w/1 from a"]);
-    bench.apply(DispatchEvent::Observed { cluster: "b".into(), observation: observation(1) });
+    bench.observed("b", shown());
     assert_eq!(bench.take(), ["Absent w/1 on b"]);
 }
 

@@ -125,20 +125,7 @@ fn orphans_without_a_job_cost_their_cluster_budget() {
     bench.log.clear();
     let alternating = |number: u64| {
         let state = if number.is_multiple_of(2) { State::Running } else { State::Gone };
-        let (uid, namespace, name) = (Uid::from("x"), Name::from("ns"), Name::from("old"));
-        let (reasons, origin, gate) = (Vec::new(), None, None);
-        let observation = Observation {
-            uid,
-            namespace,
-            name,
-            attempt: 1,
-            state,
-            reasons,
-            job_status: false,
-            no_ready_pod: false,
-            origin,
-            gate,
-        };
+        let observation = Observation { name: "old".into(), ..observation("x", 1, state) };
         vec![DispatchEvent::Observed { cluster: "a".into(), observation }]
     };
     // Each end of the orphan could release its whole namespace.

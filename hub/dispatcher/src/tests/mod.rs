@@ -93,6 +93,22 @@ struct Bench {
     log: Vec<String>,
 }
 
+/// A report of the workload `uid` without reasons, gate or status.
+fn observation(uid: &str, attempt: u64, state: State) -> Observation {
+    Observation {
+        uid: uid.into(),
+        namespace: "ns".into(),
+        name: format!("job-{uid}").into(),
+        attempt,
+        state,
+        reasons: Vec::new(),
+        job_status: false,
+        no_ready_pod: false,
+        origin: None,
+        gate: None,
+    }
+}
+
 impl Bench {
     /// `clusters`: name, free, total.
     fn new(mode: DispatchMode, clusters: &[(&str, i64, i64)]) -> Self {
@@ -164,18 +180,10 @@ impl Bench {
         state: State,
         reasons: Vec<Reason>,
     ) {
-        let observation = Observation {
-            uid: uid.into(),
-            namespace: "ns".into(),
-            name: format!("job-{uid}").into(),
-            attempt,
-            state,
-            reasons,
-            job_status: false,
-            no_ready_pod: false,
-            origin: None,
-            gate: None,
-        };
+        self.observed(cluster, Observation { reasons, ..observation(uid, attempt, state) });
+    }
+
+    fn observed(&mut self, cluster: &str, observation: Observation) {
         self.apply(DispatchEvent::Observed { cluster: cluster.into(), observation });
     }
 

@@ -189,22 +189,11 @@ fn withdrawn_memory_reservation_returns_at_once() {
 
 #[test]
 fn burst_neither_records_nor_offers_elsewhere() {
-    let unseen = Observation {
-        uid: "w".into(),
-        namespace: "ns".into(),
-        name: "job-w".into(),
-        attempt: 1,
-        state: State::Waiting,
-        reasons: vec![Reason::new("PendingEvaluation", "not considered yet")],
-        job_status: false,
-        no_ready_pod: false,
-        origin: None,
-        gate: None,
-    };
+    let unseen = vec![Reason::new("PendingEvaluation", "not considered yet")];
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000), ("b", 9000, 9000)]);
     bench.reserve(facts("v"));
     bench.reserve(facts("w"));
-    bench.apply(DispatchEvent::Observed { cluster: "a".into(), observation: unseen });
+    bench.observe_with("a", "w", 1, State::Waiting, unseen);
     bench.later(900);
     bench.observe("a", "v", 1, State::Reserved);
     bench.take();

@@ -20,19 +20,8 @@ fn stuck(times: u32, left: &[&str]) -> StuckFacts {
 impl Bench {
     /// `w` runs on the cluster. Its pods are ready, or were examined and are not.
     fn pods(&mut self, cluster: &str, attempt: u64, no_ready_pod: bool) {
-        let observation = Observation {
-            uid: "w".into(),
-            namespace: "ns".into(),
-            name: "job-w".into(),
-            attempt,
-            state: State::Running,
-            reasons: Vec::new(),
-            job_status: false,
-            no_ready_pod,
-            origin: None,
-            gate: None,
-        };
-        self.apply(DispatchEvent::Observed { cluster: cluster.into(), observation });
+        let running = observation("w", attempt, State::Running);
+        self.observed(cluster, Observation { no_ready_pod, ..running });
     }
 
     /// `w` is on the cluster without a ready pod.

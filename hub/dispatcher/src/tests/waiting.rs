@@ -25,19 +25,7 @@ impl Bench {
     }
 
     fn gate_of(&mut self, cluster: &str, attempt: u64, state: State, gate: Option<PreemptionGate>) {
-        let observation = Observation {
-            uid: "w".into(),
-            namespace: "ns".into(),
-            name: "job-w".into(),
-            attempt,
-            state,
-            reasons: Vec::new(),
-            job_status: false,
-            no_ready_pod: false,
-            origin: None,
-            gate,
-        };
-        self.apply(DispatchEvent::Observed { cluster: cluster.into(), observation });
+        self.observed(cluster, Observation { gate, ..observation("w", attempt, state) });
     }
 
     fn open(&self) -> Vec<&'static str> {
