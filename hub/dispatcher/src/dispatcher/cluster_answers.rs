@@ -22,6 +22,14 @@ pub(super) enum ClusterAnswer {
     Unknown(Vec<Reason>),
 }
 
+/// A cluster that may be asked for a workload.
+pub(super) enum OpenOffer {
+    /// It has reported its capacity.
+    Reported(Fit),
+    /// It never reported its capacity.
+    Unreported,
+}
+
 impl Dispatcher {
     /// The candidate clusters, in the order of the MultiKueueConfig.
     pub(super) fn candidates(&self, entry: &TrackedWorkload, now: UnixMillis) -> Vec<Name> {
@@ -49,15 +57,31 @@ impl Dispatcher {
     /// Whether the target of a move request is a candidate: allowed, without a current refusal, and
     /// large enough as far as known.
     pub(super) fn accepts(&self, entry: &TrackedWorkload, cluster: &Name, now: UnixMillis) -> bool {
+        self.configured_clusters(entry).contains(cluster)
+            && self.open_offer(entry, cluster, now).is_some_and(|offer| match offer {
+                OpenOffer::Reported(fit) => !matches!(fit, Fit::Never(_)),
+                OpenOffer::Unreported => true,
+            })
+    }
+
+    /// How a configured cluster fits the workload. None if it is not usable, a rule excludes it, or
+    /// it has refused.
+    pub(super) fn open_offer(
+        &self,
+        entry: &TrackedWorkload,
+        cluster: &Name,
+        now: UnixMillis,
+    ) -> Option<OpenOffer> {
         let facts = &entry.facts;
-        if !self.allowed_clusters(entry).contains(cluster)
-            || self.refusal(entry, cluster, now).is_some()
-        {
-            return false;
+        let known = self.clusters.get(cluster).filter(|known| known.is_usable())?;
+        if self.ruled_out(facts, cluster).is_some() || self.refusal(entry, cluster, now).is_some() {
+            return None;
         }
-        self.clusters.get(cluster).filter(|known| known.is_usable()).is_some_and(|known| {
-            let verdict = known.capacity.fit(&facts.namespace, &facts.queue, &facts.pod_sets);
-            !known.has_reported || !matches!(verdict, Fit::Never(_))
+        Some(if known.has_reported {
+            let fit = known.capacity.fit(&facts.namespace, &facts.queue, &facts.pod_sets);
+            OpenOffer::Reported(fit)
+        } else {
+            OpenOffer::Unreported
         })
     }
 

@@ -12,6 +12,7 @@
 //! - At most [`crate::StuckPolicy::times`] moves of one Workload, which its status counts.
 
 use super::Dispatcher;
+use super::cluster_answers::OpenOffer;
 use super::tracked_workload::{Remote, TrackedWorkload};
 use crate::capacity::Fit;
 use crate::{DispatchMode, Name, Phase, Reason, State, UnixMillis, WorkloadFacts};
@@ -20,8 +21,8 @@ use crate::{DispatchMode, Name, Phase, Reason, State, UnixMillis, WorkloadFacts}
 pub const STUCK: &str = "Stuck";
 /// Milliseconds until a stuck job without another cluster is checked again.
 const RECHECK: i64 = 30_000;
-/// The hub decides twice, this many milliseconds apart: a process that was paused reads the reports
-/// that waited meanwhile.
+/// The hub decides twice, this many milliseconds apart. After a pause of its process, it reads the
+/// queued reports before the second decision.
 const CONFIRM: i64 = 5_000;
 /// The longest time without a ready pod, in milliseconds.
 const LONGEST: i64 = 24 * 60 * 60_000;
@@ -112,15 +113,13 @@ impl Dispatcher {
         if self.settings.mode == DispatchMode::External {
             return None;
         }
-        let has_room = |name: &Name| {
-            self.clusters.get(name).is_some_and(|known| {
-                !known.has_reported
-                    || matches!(self.verdict(&entry.facts, &known.capacity), Fit::Now(_))
-            })
+        let others = self.configured_clusters(entry).into_iter().filter(|name| name != cluster);
+        let has_room = |offer: OpenOffer| match offer {
+            OpenOffer::Reported(fit) => matches!(fit, Fit::Now(_)),
+            OpenOffer::Unreported => true,
         };
-        let others = self.allowed_clusters(entry).into_iter().filter(|name| name != cluster);
         others
-            .filter(|name| self.accepts(entry, name, now) && has_room(name))
+            .filter(|name| self.open_offer(entry, name, now).is_some_and(has_room))
             .min_by_key(|name| self.preference_rank(&entry.facts, name))
     }
 
