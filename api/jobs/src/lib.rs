@@ -100,7 +100,9 @@ pub use table::{
     enabled_kinds, external_kind, framework_of, is_serving_part, kind_for, kind_of_owner, kinds,
 };
 pub use topology::{TopologyGates, TopologySource};
-pub use types::{BuildOptions, Dependency, Finished, KindId, RemoteMeta, Stop, SuspendMode};
+pub use types::{
+    BuildOptions, CountedPods, Dependency, Finished, KindId, RemoteMeta, Stop, SuspendMode,
+};
 pub use validate::{
     UpdateContext, validate_autoscaling, validate_create, validate_elastic, validate_topology,
     validate_update,

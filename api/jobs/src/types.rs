@@ -45,6 +45,15 @@ pub struct Finished {
     pub message: String,
 }
 
+/// The pods that the status of a job counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CountedPods {
+    /// True if it counts any pods.
+    pub may_exist: bool,
+    /// True if it counts pods that have succeeded. They may be gone.
+    pub has_succeeded: bool,
+}
+
 /// How the jobs of a kind are kept from running until they are admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SuspendMode {

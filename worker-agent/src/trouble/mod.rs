@@ -16,18 +16,20 @@ use std::time::Duration;
 use kube::Client;
 use parking_lot::Mutex;
 use serde_json::Value;
-use switchyard_jobs::{JobKind, meta};
+use switchyard_jobs::{CountedPods, JobKind, meta};
 use switchyard_ledger::{Meta, WatchEvent};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use self::unready_jobs::{Examined, JobIdentity, PodCounts, Readiness, Report, UnreadyJobs};
+use self::unready_jobs::{Examined, JobIdentity, Readiness, Report, UnreadyJobs};
 use self::warnings::Warnings;
 
 /// The deadline of one examination.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The delay between two examinations: at most ten a second for all jobs.
 const PAUSE: Duration = Duration::from_millis(100);
+/// For kinds whose status counts no pods.
+const UNCOUNTED: CountedPods = CountedPods { may_exist: true, has_succeeded: false };
 
 /// Receives the events of the watches of jobs.
 #[derive(Debug, Clone, Default)]
@@ -45,7 +47,7 @@ impl TroubleWatch {
             && kind.finished(object).is_none()
             && !kind.pods_ready(object);
         let readiness = match is_unready {
-            true => Readiness::Unready(pod_counts(kind, object)),
+            true => Readiness::Unready(kind.counted_pods(object).unwrap_or(UNCOUNTED)),
             false => Readiness::Settled,
         };
         let workload = meta::prebuilt_workload_name(object);
@@ -148,16 +150,4 @@ impl TroubleWatch {
         sleep(PAUSE).await;
         true
     }
-}
-
-/// The pods that the status of a Job counts. Other kinds need a list of pods.
-fn pod_counts(kind: &dyn JobKind, object: &Value) -> PodCounts {
-    if kind.id().kind != "Job" {
-        return PodCounts { may_exist: true, has_succeeded: false };
-    }
-    let counts =
-        |field: &str| object.pointer(field).and_then(Value::as_u64).is_some_and(|pods| pods > 0);
-    let has_succeeded = counts("/status/succeeded");
-    let may_exist = has_succeeded || counts("/status/active") || counts("/status/failed");
-    PodCounts { may_exist, has_succeeded }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use switchyard_proto::v1::JobTrouble;
 use tokio::time::Instant;
 
+use switchyard_jobs::CountedPods;
 use switchyard_ledger::{Meta, Target};
 
 /// Seconds before each examination of a job. The last value repeats.
@@ -33,25 +34,15 @@ pub(super) struct JobIdentity {
     pub(super) target: Target,
     /// The name of the worker's Workload, which its pods carry.
     pub(super) workload: String,
-    pub(super) pods: PodCounts,
+    pub(super) pods: CountedPods,
 }
 
-/// The pods that the status of a job's objects counts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct PodCounts {
-    /// False if it counts no pods.
-    pub(super) may_exist: bool,
-    /// Some have succeeded. Their objects may be gone.
-    pub(super) has_succeeded: bool,
-}
-
-impl PodCounts {
-    fn of_all<'a>(objects: impl Iterator<Item = &'a Self>) -> Self {
-        objects.fold(Self::default(), |all, it| Self {
-            may_exist: all.may_exist || it.may_exist,
-            has_succeeded: all.has_succeeded || it.has_succeeded,
-        })
-    }
+/// The pods that the job's objects count together.
+fn counted<'a>(objects: impl Iterator<Item = &'a CountedPods>) -> CountedPods {
+    objects.fold(CountedPods::default(), |all, it| CountedPods {
+        may_exist: all.may_exist || it.may_exist,
+        has_succeeded: all.has_succeeded || it.has_succeeded,
+    })
 }
 
 /// The state of a job's object after a change.
@@ -60,7 +51,7 @@ pub(super) enum Readiness {
     /// It runs with ready pods, has ended, or may not run.
     Settled,
     /// Its pods are not ready, or it has none yet.
-    Unready(PodCounts),
+    Unready(CountedPods),
 }
 
 /// The result of an examination.
@@ -91,7 +82,7 @@ impl Report {
 struct UnreadyJob {
     identity: JobIdentity,
     /// The uids of the job's unready objects, and the pods that each counts.
-    unready: BTreeMap<String, PodCounts>,
+    unready: BTreeMap<String, CountedPods>,
     examinations: usize,
     /// None during the examination.
     due: Option<Instant>,
@@ -263,7 +254,7 @@ impl UnreadyJobs {
         let workload_uid = self.due.take(now)?;
         let job = self.jobs.get_mut(&workload_uid)?;
         job.due = None;
-        job.identity.pods = PodCounts::of_all(job.unready.values());
+        job.identity.pods = counted(job.unready.values());
         Some(job.identity.clone())
     }
 
@@ -349,7 +340,7 @@ mod tests {
 
     fn readiness(waits: bool) -> Readiness {
         match waits {
-            true => Readiness::Unready(PodCounts { may_exist: true, has_succeeded: false }),
+            true => Readiness::Unready(CountedPods { may_exist: true, has_succeeded: false }),
             false => Readiness::Settled,
         }
     }
@@ -393,7 +384,7 @@ mod tests {
         for (uid, may_have_pods, expected) in
             [("j", false, false), ("k", true, true), ("k", false, false)]
         {
-            let pods = PodCounts { may_exist: may_have_pods, has_succeeded: false };
+            let pods = CountedPods { may_exist: may_have_pods, has_succeeded: false };
             let readiness = Readiness::Unready(pods);
             bench.unready_jobs.note(("Job", "w"), &meta(1, uid), readiness, bench.now);
             bench.now = bench.unready_jobs.next().unwrap();

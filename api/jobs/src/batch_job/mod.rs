@@ -12,8 +12,8 @@ use super::status::{finished_by, is_true};
 use super::template::clean_template;
 use super::topology::{JOB_COMPLETION_INDEX, PodRanks, TopologySource};
 use super::{
-    Elastic, Finished, JobError, JobKind, KindId, KindProfile, Managed, PodSetInfo, Remote,
-    RemoteMeta, Stop, mirror, number, restore_template,
+    CountedPods, Elastic, Finished, JobError, JobKind, KindId, KindProfile, Managed, PodSetInfo,
+    Remote, RemoteMeta, Stop, mirror, number, restore_template,
 };
 use switchyard_api::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, ReclaimablePod};
 use switchyard_syntax::field::{FieldError, Path};
@@ -140,6 +140,13 @@ impl KindProfile for BatchJob {
 
     fn pods_ready(&self, job: &Value) -> bool {
         done_or_ready(job) >= pods_count(job)
+    }
+
+    fn counted_pods(&self, job: &Value) -> Option<CountedPods> {
+        let counts = |field: &str| i32_at(job, field).unwrap_or(0) > 0;
+        let has_succeeded = counts("/status/succeeded");
+        let may_exist = has_succeeded || counts("/status/active") || counts("/status/failed");
+        Some(CountedPods { may_exist, has_succeeded })
     }
 
     /// Pods beyond the remaining completions.

@@ -10,14 +10,15 @@ mod facets;
 pub use facets::{Dependent, Elastic, Group, Grouped, Managed, PodMetadata, Remote, Serving};
 
 use crate::{
-    Dependency, Finished, JobError, KindId, PodSetInfo, Stop, SuspendMode, TopologySource, meta,
+    CountedPods, Dependency, Finished, JobError, KindId, PodSetInfo, Stop, SuspendMode,
+    TopologySource, meta,
 };
 
 /// Names a job kind and reads the state of its jobs. [`JobKind`] adds how its jobs are queued,
 /// started and stopped.
 ///
-/// Objects come from an API server, so they are valid for their kind. A method that meets a field
-/// of an unexpected type treats it as absent unless the method can fail.
+/// Objects come from an API server, so they are valid for their kind. A method that cannot fail
+/// treats a field of an unexpected type as absent.
 pub trait KindProfile: Send + Sync + 'static {
     /// The identity of the kind.
     fn id(&self) -> KindId;
@@ -43,6 +44,13 @@ pub trait KindProfile: Send + Sync + 'static {
 
     /// True if all pods are ready or have succeeded.
     fn pods_ready(&self, job: &Value) -> bool;
+
+    /// The pods that the job's status counts. `None` if the status of the kind counts none: then only
+    /// a list of pods tells.
+    fn counted_pods(&self, job: &Value) -> Option<CountedPods> {
+        let _ = job;
+        None
+    }
 
     /// Pods whose quota is no longer needed. Pod sets without such pods are left out.
     fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {

@@ -315,3 +315,13 @@ fn manual_selector_is_copied_with_its_labels() {
     assert_eq!(copy["spec"]["selector"]["matchLabels"]["app"], "train");
     assert_eq!(copy["spec"]["manualSelector"], true);
 }
+
+#[rstest]
+#[case::of_a_job_that_never_ran(json!({}), (false, false))]
+#[case::active(json!({"active": 1}), (true, false))]
+#[case::failed(json!({"active": 0, "failed": 2}), (true, false))]
+#[case::succeeded(json!({"succeeded": 1}), (true, true))]
+fn status_counts_pods(#[case] status: Value, #[case] expected: (bool, bool)) {
+    let counted = BatchJob.counted_pods(&json!({"status": status})).unwrap();
+    assert_eq!((counted.may_exist, counted.has_succeeded), expected);
+}
