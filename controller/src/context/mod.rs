@@ -78,14 +78,18 @@ impl Context {
     /// `multiKueue.workerLostTimeout`.
     pub(crate) fn is_awaited(&self, cluster: &str) -> bool {
         let patience = self.config.multi_kueue.worker_lost_timeout.std();
-        let cluster = self.stores.multi_kueue_clusters.get("", cluster);
-        let status = cluster.as_ref().and_then(|cluster| cluster.status.as_ref());
-        let active =
-            status.and_then(|status| conditions::find(&status.conditions, conditions::ACTIVE));
-        active.is_some_and(|active| {
-            let lost_for = since(self.clock.now(), active.last_transition_time.0);
-            active.status == conditions::TRUE || lost_for < patience
-        })
+        self.connection(cluster)
+            .is_some_and(|(is_active, lost_for)| is_active || lost_for < patience)
+    }
+
+    /// Whether a worker cluster's condition `Active` is True, and for how long it has had its
+    /// value. None without the condition.
+    pub(crate) fn connection(&self, cluster: &str) -> Option<(bool, Duration)> {
+        let cluster = self.stores.multi_kueue_clusters.get("", cluster)?;
+        let status = cluster.status.as_ref()?;
+        let active = conditions::find(&status.conditions, conditions::ACTIVE)?;
+        let lasted = since(self.clock.now(), active.last_transition_time.0);
+        Some((active.status == conditions::TRUE, lasted))
     }
 
     /// Whether this process leads now. Every writer checks before each write.

@@ -60,11 +60,12 @@ pub fn excluded_nodes(stores: &Stores, flavor: &str) -> BTreeMap<String, NodeExc
     let of_flavor = |labels: &BTreeMap<String, String>| {
         flavor.spec.node_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
     };
+    let none = BTreeMap::new();
     let exclusion = |node: &Node| {
-        let labels = node.metadata.labels.clone().unwrap_or_default();
+        let labels = node.metadata.labels.as_ref().unwrap_or(&none);
         let missing = topology.spec.levels.iter().find(|it| !labels.contains_key(&it.node_label));
         match missing {
-            _ if !of_flavor(&labels) => None,
+            _ if !of_flavor(labels) => None,
             Some(level) => Some(NodeExclusion::LabelMissing(level.node_label.clone())),
             None if !is_ready(node) => Some(NodeExclusion::NotReady),
             None if is_cordoned(node) => Some(NodeExclusion::Cordoned),

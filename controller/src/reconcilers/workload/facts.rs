@@ -3,13 +3,11 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use switchyard_api::{
-    conditions,
     v1beta2::{ClusterQueue, LocalQueue, Workload},
     variants,
 };
 use switchyard_config::{Configuration, GoDuration};
 use switchyard_jobs::{external_kind, kind_of_owner};
-use switchyard_platform::clock::since;
 
 use crate::{
     context::Context,
@@ -133,14 +131,9 @@ impl Readiness {
         if is_external {
             return Self::Unknown;
         }
-        let known = ctx.stores.multi_kueue_clusters.get("", cluster);
-        let status = known.as_ref().and_then(|known| known.status.as_ref());
-        let active =
-            status.and_then(|status| conditions::find(&status.conditions, conditions::ACTIVE));
-        let is_heard = active.is_some_and(|active| {
-            let heard_for = since(ctx.clock.now(), active.last_transition_time.0);
-            active.status == conditions::TRUE && heard_for >= STATUSES_WITHIN
-        });
+        let is_heard = ctx
+            .connection(cluster)
+            .is_some_and(|(is_active, lasted)| is_active && lasted >= STATUSES_WITHIN);
         // A new leader may have missed that pods became ready.
         let is_current = is_heard && ctx.led_for() >= STATUSES_WITHIN;
         if is_current { Self::Shown } else { Self::Stale }
