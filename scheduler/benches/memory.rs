@@ -1,7 +1,7 @@
 //! The engine's memory: `cargo bench -p switchyard-scheduler --bench memory`.
 //!
-//! Counts allocations, including the engine's copies of other objects. The target is 1 KiB for each
-//! of a million pending workloads, and 150 MB for 10,000 nodes with 100,000 pods of others.
+//! Counts allocations, including the engine's copies of other objects. The targets are 1 KiB for each
+//! pending workload when a million wait, and 150 MB for 10,000 nodes with 100,000 pods of others.
 
 #[expect(dead_code, reason = "the other bench uses all of it")]
 #[path = "engine/gangs.rs"]

@@ -63,9 +63,12 @@ struct Sums {
 
 impl Sums {
     fn of(leaf: &Leaf, allocatable: &Amounts, number: usize) -> Self {
-        let (capacity, used) = (leaf.capacity.get(number), leaf.used.get(number));
-        let free = (capacity - used).max(0);
-        Self { allocatable: allocatable.get(number), capacity, used, free }
+        Self {
+            allocatable: allocatable.get(number),
+            capacity: leaf.capacity.get(number),
+            used: leaf.used.get(number),
+            free: unused(leaf, number),
+        }
     }
 
     fn add(&mut self, other: Self) {
@@ -140,7 +143,7 @@ impl TopologyTree {
             let Some(number) = resources.number(resource) else { continue };
             let mut free = vec![0_i128; self.size()];
             for (id, leaf) in self.leaves() {
-                let of_leaf = (leaf.capacity.get(number) - leaf.used.get(number)).max(0);
+                let of_leaf = unused(leaf, number);
                 let mut at = Some(id);
                 while let Some((id, domain)) = at.and_then(|id| Some((id, self.domain(id)?))) {
                     if let Some(sum) = free.get_mut(id.index()) {
@@ -165,6 +168,11 @@ impl TopologyTree {
         }
         all
     }
+}
+
+/// The free amount of a leaf. An overcommitted leaf has none.
+fn unused(leaf: &Leaf, number: usize) -> i128 {
+    i128::from(leaf.free(number, false).max(0))
 }
 
 /// The amounts of a leaf's sources, without any usage.
