@@ -1,7 +1,5 @@
 //! Asks the API server which rights the program's account and the caller lack.
 
-use std::collections::BTreeMap;
-
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
@@ -23,7 +21,7 @@ const NARROWED: [(&str, &str); 2] =
     [("ClusterRole", "switchyard-agent"), ("Role", "switchyard-hub-kubeconfigs")];
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Right {
+pub(crate) struct Right {
     pub(super) verb: String,
     pub(super) group: String,
     pub(super) resource: String,
@@ -34,12 +32,20 @@ pub(super) struct Right {
 
 impl Right {
     /// As in messages: `patch workloads.kueue.x-k8s.io/status`.
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
         let subresource = self.subresource.as_ref().map(|it| format!("/{it}")).unwrap_or_default();
         let name = self.name.as_ref().map(|it| format!(" {it}")).unwrap_or_default();
         let namespace = self.namespace.as_ref().map(|it| format!(" in {it}")).unwrap_or_default();
         format!("{} {}{group}{subresource}{name}{namespace}", self.verb, self.resource)
+    }
+
+    /// The resource with its subresource, without its group.
+    pub(crate) fn resource_path(&self) -> String {
+        match &self.subresource {
+            Some(subresource) => format!("{}/{subresource}", self.resource),
+            None => self.resource.clone(),
+        }
     }
 
     fn attributes(&self) -> ResourceAttributes {
@@ -67,7 +73,7 @@ pub(super) async fn denied(
     let groups =
         ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
-    denied_of(rights, async |attributes| {
+    let denied = denied_of(rights, async |attributes| {
         let spec = SubjectAccessReviewSpec {
             user: Some(user.clone()),
             groups: Some(groups.to_vec()),
@@ -76,8 +82,8 @@ pub(super) async fn denied(
         };
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
         Ok(reviews.create(&PostParams::default(), &review).await?.status)
-    })
-    .await
+    });
+    Ok(texts(&denied.await?))
 }
 
 /// Rights to install that the caller lacks.
@@ -115,33 +121,24 @@ pub(super) async fn missing_to_install(
         .map(|it| right(it, None))
         .into_iter()
         .chain(own.map(|it| right(it, Some(namespace))));
-    denied_to_caller(client, rights).await
+    Ok(texts(&denied_to_caller(client, rights).await?))
 }
 
-/// Rights of `deploy/rbac/kubeconfig-worker.yaml` that the caller lacks on a worker: each as in
-/// messages, and its resource.
-pub(crate) async fn missing_on_worker(client: &Client) -> ReadResult<Vec<(String, String)>> {
+fn texts(rights: &[Right]) -> Vec<String> {
+    rights.iter().map(Right::text).collect()
+}
+
+/// Rights of `deploy/rbac/kubeconfig-worker.yaml` that the caller lacks on a worker.
+pub(crate) async fn missing_on_worker(client: &Client) -> ReadResult<Vec<Right>> {
     let manifest = include_str!("../../../deploy/rbac/kubeconfig-worker.yaml");
-    let rights = manifest_rights(manifest, "")?;
-    let with_subresource = |right: &Right| match &right.subresource {
-        Some(subresource) => format!("{}/{subresource}", right.resource),
-        None => right.resource.clone(),
-    };
-    let resources: BTreeMap<String, String> =
-        rights.iter().map(|right| (right.text(), with_subresource(right))).collect();
-    let missing = denied_to_caller(client, rights).await?;
-    let with_resource = |text: String| {
-        let resource = resources.get(&text).cloned().unwrap_or_default();
-        (text, resource)
-    };
-    Ok(missing.into_iter().map(with_resource).collect())
+    denied_to_caller(client, manifest_rights(manifest, "")?).await
 }
 
 /// Rights that the caller lacks.
 async fn denied_to_caller(
     client: &Client,
     rights: impl IntoIterator<Item = Right>,
-) -> ReadResult<Vec<String>> {
+) -> ReadResult<Vec<Right>> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     denied_of(rights, async |attributes| {
         let resource_attributes = Some(attributes);
@@ -159,13 +156,13 @@ async fn denied_to_caller(
 async fn denied_of(
     rights: impl IntoIterator<Item = Right>,
     ask: impl AsyncFn(ResourceAttributes) -> Result<Option<SubjectAccessReviewStatus>, kube::Error>,
-) -> ReadResult<Vec<String>> {
+) -> ReadResult<Vec<Right>> {
     let ask = &ask;
     let reviews = stream::iter(rights).map(|right| async move {
         let answer = ask(right.attributes()).await.map_err(|error| crate::cause(&error))?;
-        Ok::<_, String>((!answer.is_some_and(|status| status.allowed)).then(|| right.text()))
+        Ok::<_, String>((!answer.is_some_and(|status| status.allowed)).then_some(right))
     });
-    let answers: Vec<Option<String>> = reviews.buffered(AT_ONCE).try_collect().await?;
+    let answers: Vec<Option<Right>> = reviews.buffered(AT_ONCE).try_collect().await?;
     Ok(answers.into_iter().flatten().collect())
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use switchyard_api::v1beta2::TopologyAssignment;
 use switchyard_controller::engine::convert::nodes::excluded_nodes;
 use switchyard_controller::stores::Stores;
@@ -26,7 +26,8 @@ pub struct PlacementView {
     /// Label key of the requested level.
     pub level: String,
     /// `Required`, `Preferred` or `Unconstrained`.
-    pub strictness: &'static str,
+    #[serde(serialize_with = "strictness_name")]
+    pub strictness: Strictness,
     pub pods: i32,
     /// Slices of pods, each in one domain of a level.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,7 +106,7 @@ impl PlacementView {
             flavor: outlook.flavor.to_string(),
             topology: outlook.topology.to_string(),
             level: outlook.level.to_string(),
-            strictness: outlook.strictness.name(),
+            strictness: outlook.strictness,
             pods: outlook.pods,
             slice: outlook
                 .slice
@@ -122,7 +123,7 @@ impl PlacementView {
     pub(super) fn change(&self) -> String {
         let wanted = self.best.iter().find(|best| best.level == self.level);
         match wanted {
-            Some(best) if self.strictness == Strictness::Required.name() => format!(
+            Some(best) if self.strictness == Strictness::Required => format!(
                 "one domain of {} takes {}; {} takes {}",
                 self.level,
                 pods(self.pods),
@@ -140,9 +141,9 @@ impl PlacementView {
 
     pub(super) fn text(&self) -> String {
         let wish = match self.strictness {
-            "Required" => format!("in one domain of {}", self.level),
-            "Preferred" => format!("in as few domains of {} as possible", self.level),
-            _ => "anywhere".to_owned(),
+            Strictness::Required => format!("in one domain of {}", self.level),
+            Strictness::Preferred => format!("in as few domains of {} as possible", self.level),
+            Strictness::Unconstrained => "anywhere".to_owned(),
         };
         let slices = self.slice.as_ref().map_or_else(String::new, |slice| {
             format!(", in slices of {} in one domain of {}", slice.size, slice.level)
@@ -178,6 +179,10 @@ impl PlacementView {
         }
         out
     }
+}
+
+fn strictness_name<S: Serializer>(it: &Strictness, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(it.name())
 }
 
 fn pods(count: i32) -> String {

@@ -186,7 +186,7 @@ fn stopped(
     match conditions::find(known, conditions::ACTIVE) {
         Some(active) if active.status == conditions::TRUE => None,
         Some(active) => Some(active.reason.clone()),
-        // No controller has looked at it yet.
+        // The controller has not written the condition yet.
         None => Some("Unknown".to_owned()),
     }
 }

@@ -251,7 +251,10 @@ async fn worker_facts(kubeconfig: Kubeconfig) -> Result<WorkerFacts, String> {
         // Accounts of MultiKueue often may not read it.
         uid: cluster_uid(&client).await.unwrap_or_default(),
         kueue: deployments.ok().and_then(|list| release(&manager(list.items)?)),
-        missing: missing.into_iter().map(|(text, resource)| Right { text, resource }).collect(),
+        missing: missing
+            .iter()
+            .map(|right| Right { text: right.text(), resource: right.resource_path() })
+            .collect(),
     })
 }
 
