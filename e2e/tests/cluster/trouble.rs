@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Event, Node, Pod, ServiceAccount};
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
+use switchyard::status::JobState;
 use switchyard_api::conditions::{FALSE, TRUE, WORKER_TROUBLE, find};
 use switchyard_api::names;
 use switchyard_api::v1beta2::MultiKueueCluster;
@@ -379,7 +380,11 @@ fn agent_without_its_api_server_is_said_with_the_policy() {
         tenant.submit(tenant.job("fenced").run_forever()).await.unwrap();
         let held = tenant.job("held").run_forever().annotation(names::ON_DISCONNECT, "Hold");
         tenant.submit(held).await.unwrap();
-        fleet.await_pods("west", tenant.name(), 2).await.unwrap();
+        for job in ["fenced", "held"] {
+            let running =
+                tenant.await_status(job, "running", SOON, |row| row.state == JobState::Running);
+            running.await.unwrap();
+        }
 
         let fault = Instant::now();
         fleet.environment().cluster("west").kill(Part::ApiServer).unwrap();

@@ -22,7 +22,7 @@ pub(super) enum ClusterAnswer {
     Unknown(Vec<Reason>),
 }
 
-/// A cluster that may be asked for a workload.
+/// A cluster that is open to a workload.
 pub(super) enum OpenOffer {
     /// It has reported its capacity.
     Reported(Fit),
