@@ -23,8 +23,8 @@ pub(crate) fn of_cluster(cluster: &MultiKueueCluster) -> LossPolicy {
                 LossPolicy::GiveUp
             }
         }
-        // The API rejects a fence without an agent. If one exists all the same, nothing would stop
-        // the jobs.
+        // The API rejects a fence without an agent. A stored one is treated as `Hold`, because
+        // without an agent nothing stops the jobs.
         Some(LossPolicy::Fence { .. }) if !agent => LossPolicy::Hold,
         Some(loss) => loss,
     }

@@ -17,7 +17,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// A status that is not terminal waits this many times as long as a write takes.
 const SLOWER: u32 = 20;
-/// Weight of the last write in that average: one part in so many.
+/// Weight of the newest write in the average duration ([`MirrorQueue`]): one part in so many.
 const MEMORY: u32 = 8;
 
 /// The work of one task: write a status, then end the run.

@@ -14,8 +14,8 @@ pub(super) struct WorkloadView<'a> {
     pub(super) uid: &'a str,
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
-    /// Resource versions of one kind grow as numbers. Kubernetes guarantees that since 1.35, etcd
-    /// always did it. Zero: unreadable.
+    /// Resource versions of one kind grow as numbers. Kubernetes guarantees that since 1.35, and
+    /// etcd has always done so. Zero: unreadable.
     pub(super) version: u64,
     pub(super) queue: &'a str,
     pub(super) priority: i32,

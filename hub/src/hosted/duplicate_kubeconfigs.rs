@@ -19,11 +19,11 @@ pub(super) struct DuplicateKubeconfigs {
 /// Whether a MultiKueueCluster may use its worker.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// No MultiKueueCluster before it names the same worker.
+    /// No MultiKueueCluster that ranks before it names the same worker.
     Free,
-    /// The kubeconfig of one before it has not been read.
+    /// The kubeconfig of a MultiKueueCluster that ranks before it has not been read.
     Wait,
-    /// This one before it names the same worker.
+    /// The MultiKueueCluster of this name ranks before it and names the same worker.
     Taken(String),
 }
 

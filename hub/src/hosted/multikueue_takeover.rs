@@ -1,5 +1,6 @@
 //! Takes over what stock MultiKueue created on a kubeconfig worker, before the agent does anything
-//! else there. The copies get this hub's marks, the hub's Workload an attempt. Running jobs go on.
+//! else there. The copies get this hub's marks, and the hub's Workload gets an attempt. Running jobs
+//! go on.
 //!
 //! MultiKueue gives a copy the name of its original, and a Workload's name contains a hash of its
 //! job's uid. So a copy with MultiKueue's origin label belongs to the dispatching Workload of that

@@ -60,7 +60,7 @@ impl Collector for ClusterGauges {
         by_cluster(&mut encoder, "switchyard_cluster_able", help, &names, &|name| {
             able(name).map(|able| f64::from(u8::from(able)))
         })?;
-        // At most what a status shows. No value for a cluster without an inventory.
+        // A status shows at most 64. A cluster without an inventory has no value.
         let count = |name: &str| {
             self.reports.orphans(name).map(|them| u32::try_from(them.len()).unwrap_or(u32::MAX))
         };

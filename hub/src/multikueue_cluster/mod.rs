@@ -163,8 +163,8 @@ impl Reconciler {
     }
 
     fn all_checks(&self) {
-        // This runs under the store's handler lock of another store. Reading any store is allowed
-        // there.
+        // This runs in a handler of another store, under that store's lock. A handler may read all
+        // stores.
         for check in self.ctx.stores.admission_checks.all() {
             self.queue.add(ReconcileKey::Check(check.name_any()));
         }

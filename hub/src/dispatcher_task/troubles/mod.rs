@@ -63,7 +63,7 @@ impl TroubleQueue {
         self.at(uid, at);
     }
 
-    /// Plans a look at a later time, when there may be something to write.
+    /// Plans a check at this time, when a write may be due.
     pub(super) fn plan_at(&mut self, uid: &Uid, at: Instant) {
         self.slots.entry(uid.clone()).or_default().is_gone = false;
         self.at(uid, at);
