@@ -122,7 +122,7 @@ impl EnrolError {
         match self {
             Self::Unavailable(_)
             | Self::Identity(IdentityError::Secret(_) | IdentityError::Late) => true,
-            // A wrong certificate does not become the right one.
+            // A retry meets the same certificate.
             Self::Tls(TlsError::Connect { cause, .. }) => !cause.contains("certificate"),
             _ => false,
         }
@@ -406,7 +406,7 @@ pub async fn keep(
             Ok(renewed) => {
                 tracing::info!(cluster = renewed.cluster, not_after = %renewed.not_after, "identity renewed");
                 current.store(Arc::new(renewed));
-                // The agent pauses whatever the hub issues.
+                // Pause even if the new certificate is due at once, as one of a very short life is.
                 PAUSE
             }
             Err(error) => {

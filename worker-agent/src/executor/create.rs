@@ -16,8 +16,8 @@ use super::stamp::Stamp;
 const CHANGES: u32 = 5;
 
 impl Executor {
-    /// Creates the object. An object of this workload that exists already is as good, after it got
-    /// the desired replicas and the fields that follow the hub's.
+    /// Creates the object. If it exists already for this workload and attempt, it gets the desired
+    /// replicas and the propagated fields instead.
     pub(super) async fn create(
         &self,
         object: &DynamicObject,
@@ -53,8 +53,8 @@ impl Executor {
         Outcome::NotApplied(format!("{} {name} kept changing", access.resource.kind))
     }
 
-    /// Patches an object, unless it has changed since it was read: a merge patch replaces whole
-    /// lists, including the entries of others.
+    /// Patches an object only if it has not changed since it was read. A merge patch replaces whole
+    /// lists, so it would drop entries that others have added.
     async fn follow(
         &self,
         access: &Access,

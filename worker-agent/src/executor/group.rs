@@ -1,8 +1,8 @@
 //! Pod groups: combines the members of a group into the one job that the ledger knows.
 //!
 //! The job's uid consists of workload uid and attempt; no object has it. Actions find the group by
-//! it. The events of one watch arrive in the order of their versions. So the group's state up to a
-//! version is how the group stood then, and that version is the job's.
+//! it. The events of one watch arrive in the order of their versions. So after each event the group
+//! is known as of that version, which becomes the job's version.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -130,7 +130,7 @@ async fn one_kind(
     }
 }
 
-/// CombinedPods that are reported together: those of groups, and those of serving jobs.
+/// Pods that are reported together: those of one group, or of one serving job.
 struct CombinedPods {
     groups: Groups,
     serving: ServingPods,
@@ -162,8 +162,8 @@ pub(crate) fn is_out_of_reach(error: &watcher::Error) -> bool {
 /// Whether another controller created the object, so that its marks are only a copy of what a user
 /// wrote into a template.
 ///
-/// The agent's own objects have no controller. CombinedPods of serving jobs have one, which copies
-/// the template that the agent marked.
+/// The agent's own objects have no controller. Pods of serving jobs have one, which copies the
+/// template that the agent marked.
 pub(crate) fn is_others(access: &Access, object: &Value) -> bool {
     access.job_kind.is_some() && is_serving_part(object) != controller_of(object).is_some()
 }

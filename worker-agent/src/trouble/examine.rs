@@ -222,7 +222,7 @@ fn summary(found: Vec<Finding>, none_ready: bool, knows_pods: bool, now: Timesta
         }
         known.since = known.since.into_iter().chain(since).min();
     }
-    // It adds little to a specific reason.
+    // Beside a specific reason, `Other` is left out.
     if by_reason.len() > 1 {
         by_reason.remove(trouble::OTHER);
     }

@@ -169,7 +169,7 @@ impl UnreadyJobs {
         };
         if let Some(job) = self.jobs.get_mut(&meta.workload_uid) {
             job.unready.insert(meta.target.uid.clone(), pods);
-            // The first ready pod shows in the job's status: look soon.
+            // The first ready pod shows in the job's status: examine the job soon.
             if let Some(due) = job.due.filter(|due| job.reported.no_ready_pod && *due > now + YOUNG)
             {
                 job.due = Some(now + YOUNG);

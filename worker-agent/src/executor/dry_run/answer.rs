@@ -1,7 +1,7 @@
 //! Interprets the API server's answer to a dry run. Pure.
 //!
-//! A refusal counts if it would also meet the pods that the cluster's own controllers create.
-//! Errors such as an overloaded server or an unreachable webhook refuse nothing.
+//! A refusal counts if the pods that the cluster's own controllers create would be refused too.
+//! Errors such as an overloaded server or an unreachable webhook are no refusals.
 
 use kube::core::Status;
 use switchyard_ledger::Rejection;
@@ -41,8 +41,8 @@ impl Answer {
     }
 }
 
-/// Parts of messages of Kubernetes' admission plugins, the code of each, and whether it also meets
-/// pods that an operator changes.
+/// Parts of messages of Kubernetes' admission plugins, the reason code of each, and whether the
+/// refusal is certain for pods that an operator changes.
 const PLUGINS: &[(&str, &str, bool)] = &[
     ("error looking up service account", "ServiceAccountNotFound", true),
     ("no PriorityClass with name", "PriorityClassNotFound", true),

@@ -113,7 +113,7 @@ const OF_THE_JOB: [&str; 4] = [
     "batch.kubernetes.io/controller-uid",
 ];
 
-/// A template without the labels by which those of two equal jobs differ.
+/// A template without the labels that differ between the templates of two equal jobs.
 fn unnamed(template: &Value) -> Value {
     let mut unnamed = template.clone();
     if let Some(labels) = unnamed.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
