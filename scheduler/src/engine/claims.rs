@@ -52,8 +52,8 @@ impl Engine {
         }
     }
 
-    /// Whether a workload of the tree, with an eviction or migration from an earlier step, is still
-    /// there.
+    /// Whether a workload of the tree still has quota although its eviction or migration was decided
+    /// in an earlier cycle.
     fn awaits_eviction(&self, cq: NodeId, progress: &mut CycleProgress) -> bool {
         let leaving = |cq: &NodeId| {
             self.cluster_queues.get(cq).is_some_and(|cq| cq.preemption_order.has_evicting())

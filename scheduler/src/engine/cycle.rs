@@ -366,7 +366,8 @@ impl Engine {
         }
     }
 
-    /// An overtaken search says nothing about flavors. It survives only with the gate.
+    /// Forgets the position of a workload's search that was overtaken, because it says nothing about
+    /// the flavors. The gate `FlavorFungibilityPreserveScanProgress` keeps the position.
     fn forget_unpreserved_scan(&mut self, id: WorkloadId) {
         if !self.settings.gates.preserve_scan_progress {
             self.forget_scan(id);

@@ -44,7 +44,7 @@ pub struct Explanation {
     pub pod_sets: Vec<PodSetOutlook>,
     /// The victims if it were the only head.
     pub victims: Vec<Victim>,
-    /// The search for a place of the first pod set that finds none, where it has quota.
+    /// The failed placement search of the first pod set that fits the quota but no topology domain.
     pub placement: Option<PlacementOutlook>,
 }
 

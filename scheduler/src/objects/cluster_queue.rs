@@ -27,7 +27,7 @@ pub enum StopPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum FungibilityPolicy {
-    /// Try the next flavor first.
+    /// Use this flavor.
     MayStopSearch,
     /// Try the next flavor first.
     TryNextFlavor,

@@ -114,7 +114,7 @@ impl<'a> ClassicalPreemption<'a> {
     }
 
     /// Candidates that are being evicted go first. Among these, and among the others: those of the
-    /// hierarchy, then those of other queues, then the own queue's.
+    /// hierarchy, then those of other queues, then those of the preemptor's own queue.
     fn take_until_fits(
         &self,
         tree: &mut QuotaTree,
@@ -204,7 +204,7 @@ impl<'a> ClassicalPreemption<'a> {
     /// Whether a queue still provides candidates after some were removed: the queue, and each
     /// Cohort below the common ancestor, must still exceed its quota.
     fn still_exceeds(&self, tree: &QuotaTree, need: &Need<'_>, source: CandidateQueue<'_>) -> bool {
-        // On a cycle the only candidates are the own queue's, so this walk ends.
+        // On a cycle all candidates are of the preemptor's own queue, so this walk ends.
         let up = std::iter::successors(Some(source.cq.node), |node| tree.parent(*node));
         let mut below_meeting = up.take_while(|node| *node != source.meeting);
         below_meeting.all(|node| !within_nominal(tree, node, need.contested))
