@@ -12,7 +12,7 @@ use crate::Output;
 /// `switchyard ca`.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// Show who signs agents' certificates, who is trusted beside, and when the next step of a rotation comes
+    /// Show the CA that signs agents' certificates, all trusted CAs, and the time of the next rotation step
     #[command(after_help = "Examples:\n  switchyard ca status")]
     Status(Args),
     /// Rotate the authority, in steps that the hub takes by itself; agents stay connected

@@ -1,8 +1,8 @@
-//! `switchyard debug bundle`: what a maintainer needs to see of an installation, in one archive.
+//! `switchyard debug bundle`: collects what a maintainer needs to know of an installation, in one archive.
 //!
 //! No Secret gets into the archive. [`redact`] removes command lines, values of environment and HTTP
-//! headers, and long annotations, which now and then hold tokens. Logs are as they were written.
-//! Failed reads are listed in the archive's `errors.txt`, and the command goes on.
+//! headers, and long annotations, which may contain tokens. Logs are not changed. Failed reads are
+//! listed in the archive's `errors.txt`, and the command continues.
 
 mod archive;
 mod gather;

@@ -13,7 +13,7 @@ use crate::{Output, operate};
 pub struct Args {
     /// Name of the MultiKueueCluster.
     pub name: String,
-    /// Remove it although jobs are there. Their queues' and jobs' policies decide what becomes of them.
+    /// Remove it even if it has jobs. The policies of the jobs and their queues decide what happens to these.
     #[arg(long)]
     pub yes: bool,
     /// Print what would happen, and change nothing.
@@ -30,7 +30,7 @@ pub struct Args {
 pub struct Removed {
     /// The cluster.
     pub cluster: String,
-    /// How many workloads the hub has on it.
+    /// Number of the hub's workloads on it.
     pub workloads: usize,
     /// The MultiKueueConfigs that still list it.
     pub configs: Vec<String>,

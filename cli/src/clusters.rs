@@ -43,10 +43,10 @@ pub struct ClusterRow {
     pub scheduling: Option<String>,
     /// Version of the agent.
     pub software: Option<String>,
-    /// Its cost beside that of other clusters, if it has one.
+    /// Its cost, if one is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<i32>,
-    /// QueueCapacity as last reported.
+    /// The last reported capacity.
     pub capacity: Vec<QueueCapacity>,
 }
 
@@ -209,7 +209,7 @@ pub(crate) fn cells(row: &ClusterRow, wide: bool, now: Timestamp) -> Vec<String>
     cells
 }
 
-/// Its message, and whether it is out of use.
+/// The message of a cluster's condition, with its cordon or drain.
 pub(crate) fn message(cluster: &ClusterRow) -> String {
     let message = if cluster.message.is_empty() { "not looked at yet" } else { &cluster.message };
     match cluster.scheduling.as_deref() {

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 /// When states are coloured.
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColorChoice {
-    /// The program colours on a terminal; the library, which does not know where its text goes, never does.
+    /// On a terminal. The program resolves this; the library, which does not know where its text goes, uses no colours.
     #[default]
     Auto,
     /// Always.
@@ -15,7 +15,7 @@ pub enum ColorChoice {
 }
 
 impl ColorChoice {
-    /// `Auto` decided: by whether the output is a terminal, and $NO_COLOR.
+    /// Replaces `Auto`: `Always` on a terminal, unless $NO_COLOR is set, else `Never`.
     #[must_use]
     pub fn resolved(self, is_terminal: bool) -> Self {
         let is_wanted = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());

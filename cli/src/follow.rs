@@ -1,4 +1,4 @@
-//! Following objects until something is reached.
+//! Follows objects by a watch until the caller ends it.
 
 use std::ops::ControlFlow;
 use std::pin::pin;
@@ -9,23 +9,23 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use serde::de::DeserializeOwned;
 
 /// Seconds after which the API server ends a watch and kube starts the next one. It is below
-/// [`crate::READ_TIME`]: in a quiet namespace nothing is sent for longer than that.
+/// [`crate::READ_TIME`], because nothing is sent about a quiet namespace.
 const WATCH_SECONDS: u32 = 50;
 
 /// One event of a watch.
 pub(crate) enum Change<K> {
-    /// The object as it is now: at first each one, then each that changes.
+    /// The present object: first each one that exists, then each that changes.
     Applied(K),
-    /// The object as it was last.
+    /// The last state of a deleted object.
     Deleted(K),
-    /// The objects are listed, at first and after an interruption: all that exist follow.
+    /// A list begins, at the start or after an interruption. All existing objects follow.
     Began,
-    /// All objects that exist were passed on.
+    /// The list is complete.
     Complete,
 }
 
-/// Calls `on_change` for each object with these labels and for each change, until it breaks.
-/// After an interruption the watch starts again, later each time.
+/// Calls `on_change` for each object with these labels and for each change, until it returns
+/// `Break`. After an interruption the watch starts again, with growing delays.
 ///
 /// # Errors
 /// Errors of `on_change`, and refusals by the API server. `interrupted` gets every other error.

@@ -80,7 +80,7 @@ fn render<R: Listed>(
     }
 }
 
-/// Prints a row that changed, below a list whose columns stay as they are.
+/// Renders a changed row for the end of a printed list, whose columns keep their widths.
 fn render_change<R: Listed>(
     format: Format,
     row: &R,

@@ -51,7 +51,7 @@ pub use output::Output;
 /// Default namespace of the hub, as in `deploy/rbac`.
 pub const DEFAULT_HUB_NAMESPACE: &str = "switchyard-system";
 
-/// For silence within an answer of the API server.
+/// Longest silence within an answer of the API server.
 const READ_TIME: Duration = Duration::from_secs(60);
 
 /// Result of a command that looks for faults.

@@ -278,8 +278,8 @@ pub(crate) async fn count_workloads(client: kube::Client, name: &str) -> anyhow:
     Ok(all.iter().filter(|workload| is_on(workload, name)).count())
 }
 
-/// Whether a cluster has the workload, or may have: an eviction takes `clusterName` away at once,
-/// and the quota only when no pod is left. An offer may already be on its way.
+/// Whether a cluster has the workload, or may have it. An eviction removes `clusterName` at once, but
+/// the quota only when no pod is left. The cluster of an offer may have it too.
 fn is_on(workload: &Workload, cluster: &str) -> bool {
     let Some(status) = &workload.status else { return false };
     let holds = |type_| conditions::is_true(&status.conditions, type_);

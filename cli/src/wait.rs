@@ -59,7 +59,7 @@ enum Step {
     Wait,
     Reached,
     Failed,
-    /// It is out of reach until a user changes the job.
+    /// The job cannot reach the state until a user changes it.
     Stuck,
 }
 

@@ -137,14 +137,14 @@ fn is_configuration(object: &serde_json::Value) -> bool {
     object.pointer("/data/controller_manager_config.yaml").is_some()
 }
 
-/// The last lines of a text, in at most so many bytes.
+/// The last lines of a text, at most `bytes` bytes.
 fn newest(text: &str, bytes: usize) -> &str {
     let Some(first) = text.len().checked_sub(bytes).filter(|first| *first > 0) else { return text };
     let line = text.as_bytes().iter().skip(first).position(|byte| *byte == b'\n');
     line.and_then(|line| text.get(first + line + 1..)).unwrap_or_default()
 }
 
-/// The newest part of the log of each container, and of the container before it where it was started again.
+/// Reads the newest part of each container's log, and of the previous container's after a restart.
 async fn logs(client: &Client, directory: &str, namespace: &str, log_mib: u16, all: &mut Gathered) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let listed = match timeout(PATIENCE, pods.list(&ListParams::default())).await {

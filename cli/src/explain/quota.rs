@@ -49,11 +49,11 @@ pub struct FlavorView {
 #[serde(rename_all = "camelCase")]
 pub struct ResourceView {
     pub name: String,
-    /// As of flavors.
+    /// As [`FlavorView::verdict`].
     pub verdict: &'static str,
     /// Requests of the pod set.
     pub asked: String,
-    /// Requests of earlier pod sets for the same.
+    /// Requests of earlier pod sets for the same resource and flavor.
     pub earlier: String,
     /// Available now.
     pub free: String,

@@ -4,8 +4,8 @@ use switchyard_scheduler::Explanation;
 
 use super::settings::{AssumedConfig, ConfigSource};
 
-/// Facts that may change the explanation and is in no list. Empty if no flavors were computed: the
-/// workload has quota or is not tried.
+/// Facts that may change the explanation and are in no list. Empty if no flavors were computed,
+/// because the workload has quota or is not tried.
 pub(super) fn of(explanation: &Explanation, settings: &AssumedConfig) -> Vec<String> {
     if explanation.pod_sets.is_empty() {
         return Vec::new();

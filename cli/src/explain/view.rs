@@ -80,7 +80,7 @@ pub struct ExplanationView {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<ClusterView>,
     pub settings: SettingsView,
-    /// Facts that may change the explanation and is not visible.
+    /// Facts that may change the explanation and are not visible.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
 }
@@ -168,8 +168,9 @@ impl ReasonView {
         Self { reason: reason.condition_reason().to_owned(), message: reason.message() }
     }
 
-    /// Like [`Self::new`], but a held workload tells more than the engine: its recorded condition,
-    /// or its admission gates. `gated`: whether annotations hold workloads back.
+    /// As [`Self::new`]. For a workload on hold, the reason is its recorded condition or its
+    /// admission gates, because the engine knows no details. `gated`: whether annotations gate
+    /// admission.
     fn of(
         reason: &Reason,
         workload: &Workload,

@@ -30,7 +30,7 @@ pub struct Args {
     /// The filters.
     #[command(flatten)]
     pub selection: Selection,
-    /// Print the list, then a line for each change, until interrupted. A job that leaves the list is printed once more. With -l, of jobs that were in the list.
+    /// Print the list, then a line for each change, until interrupted. A job that leaves the list is printed once more. With -l, only changes of listed jobs.
     #[arg(short, long)]
     pub watch: bool,
     /// Output format.

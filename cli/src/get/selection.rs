@@ -77,10 +77,10 @@ fn resource(api_version: &str, kind: &str) -> Option<ApiResource> {
     kind_of_owner(api_version, kind).map(|found| found.id().api_resource())
 }
 
-/// Checks that each name that was typed has a row.
+/// Checks that each requested name has a row.
 ///
 /// # Errors
-/// When there are any: a misspelt name must not look like an empty list.
+/// Names the missing ones, because a misspelt name must not look like an empty list.
 pub(super) fn all_found(names: &[String], has: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     let missing: Vec<&str> = names.iter().map(String::as_str).filter(|name| !has(name)).collect();
     if !missing.is_empty() {

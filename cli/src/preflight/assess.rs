@@ -228,7 +228,7 @@ fn stored(crds: &[CustomResourceDefinition]) -> Option<Finding> {
     })
 }
 
-/// Ways to workers that do not move with the Secrets.
+/// Findings about kubeconfigs in files, which Switchyard's pods do not have.
 fn links(census: &Census) -> Vec<Finding> {
     census
         .links

@@ -1,4 +1,4 @@
-//! Looks at the objects of `kueue.x-k8s.io` one by one, and keeps counts and the first names.
+//! Examines the objects of `kueue.x-k8s.io` one by one, and keeps only counts and the first names.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const LATER_ANNOTATIONS: [&str; 3] = [
     names::PODSET_TOPOLOGY_SPREADING,
 ];
 
-/// A MultiKueueCluster and the way to it.
+/// A MultiKueueCluster and the place of its kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ClusterLink {
     pub(super) name: String,
@@ -56,7 +56,7 @@ impl Default for Census {
 }
 
 impl Census {
-    /// Looks at an object of one of the CRDs.
+    /// Examines an object of one of the CRDs.
     pub(super) fn record(&mut self, kind: &str, object: &Value) {
         *self.counts.entry(kind.to_owned()).or_default() += 1;
         let name = object_name(object);
@@ -79,7 +79,7 @@ impl Census {
         self.counts.values().sum()
     }
 
-    /// Adds an object to the finding of the same kind, or makes one.
+    /// Adds an object to an equal finding, or adds the finding.
     fn add(&mut self, finding: Finding, name: &str) {
         let key = (
             finding.effect,

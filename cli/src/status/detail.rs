@@ -109,7 +109,7 @@ fn checks(detail: &Detail) -> String {
     format!("\n{}", table::render(["CHECK", "STATE", "MESSAGE"], &rows))
 }
 
-/// Where it was before, and why it was taken from there.
+/// The earlier clusters of the job, and why it left them.
 fn attempts(detail: &Detail, now: Timestamp) -> String {
     if detail.attempts.is_empty() {
         return String::new();
