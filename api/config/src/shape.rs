@@ -67,7 +67,7 @@ pub(super) fn without_null(schema: &Value) -> &Value {
     choices.and_then(|all| all.iter().find(|schema| !is_null(schema))).unwrap_or(schema)
 }
 
-/// As [`without_null`], for changes.
+/// As [`without_null`], as a mutable reference.
 pub(super) fn without_null_mut(schema: &mut Value) -> &mut Value {
     let is_null = |schema: &Value| type_of(schema) == Some("null");
     let choices = schema.get("anyOf").and_then(Value::as_array);

@@ -1,6 +1,6 @@
-//! Kinds that are queued by their pods. Each pod is a job ([`super::deployment`]), or groups of
-//! pods that serve are ([`super::stateful_set`], [`super::leader_worker_set`], see
-//! [`super::serving`]).
+//! Kinds that are queued by their pods. Each pod of a Deployment is a job ([`super::deployment`]).
+//! The pods of a StatefulSet or LeaderWorkerSet form serving groups, and each group is a job
+//! ([`super::stateful_set`], [`super::leader_worker_set`], see [`super::serving`]).
 //!
 //! Their objects are never stopped or started. The webhook marks their pod templates, so that the
 //! pods are created with the scheduling gate (`pod/`).
@@ -47,7 +47,7 @@ pub(super) trait ByPods: Send + Sync + 'static {
     /// The pod sets of one of its groups of pods, with pod templates as the user wrote them.
     ///
     /// # Errors
-    /// [`JobError::Malformed`] if there is no pod template, or if the pods form no groups.
+    /// [`JobError::Malformed`] if there is no pod template, or if each pod is a job of its own.
     fn pod_sets(&self, object: &Value) -> Result<Vec<PodSet>, JobError> {
         let _ = object;
         let problem = format!("each pod of a {} is a job of its own", self.id().kind);

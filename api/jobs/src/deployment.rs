@@ -1,7 +1,7 @@
 //! `apps/v1` Deployment: each of its pods is a job.
 //!
 //! The webhook copies queue and priority class into the pod template. So a change of the queue
-//! replaces the pods, like any change of the template. As many pods run as have quota.
+//! replaces the pods, like any change of the template. Pods without quota wait; the others run.
 
 use serde_json::Value;
 

@@ -31,8 +31,8 @@ pub fn is_marked(job: &Value) -> bool {
 }
 
 /// Whether the job should be elastic in this cluster: it is marked, and its kind can be elastic. A
-/// job with a prebuilt Workload has the size of that Workload, unless a hub sent both. A job that
-/// is handed to MultiKueue is elastic on its worker.
+/// job with a prebuilt Workload keeps the size of that Workload, unless a hub sent both. A job that
+/// is handed to MultiKueue is elastic on its worker only.
 #[must_use]
 pub fn may_be_elastic(kind: &dyn JobKind, job: &Value) -> bool {
     let is_sent =
@@ -69,8 +69,8 @@ pub fn resizing(kind: &dyn JobKind, wanted: &Value, there: &Value) -> Option<Val
         sized
     };
     let resized = sized_as(wanted);
-    // Equal pod counts may come from different hosts per worker. A copy that only writes its size
-    // differently needs no change.
+    // Compare the fields, not the pod counts: a RayCluster can have equal counts with other hosts
+    // per replica. The copy is normalized too, so that defaults written out are no difference.
     if resized == sized_as(there) {
         return None;
     }
@@ -184,8 +184,8 @@ pub fn compare(job: &[PodSet], workload: &[PodSet]) -> Size {
     size
 }
 
-/// Whether the job's containers differ from the Workload's. Some kinds allow changes of the
-/// templates while the job runs.
+/// Whether a pod set of the job has other containers than in the Workload. Some kinds allow changes
+/// of the templates while the job runs.
 #[must_use]
 pub fn runs_others(workload: &[PodSet], job: &[PodSet]) -> bool {
     let of_job = |before: &PodSet| job.iter().find(|now| now.name == before.name);
@@ -196,8 +196,8 @@ pub fn runs_others(workload: &[PodSet], job: &[PodSet]) -> bool {
     workload.iter().any(differs)
 }
 
-/// The Workload's pod sets with the job's counts. The templates stay, because those of a running
-/// job include the admission's additions.
+/// The Workload's pod sets with the job's counts. The templates are the Workload's, because a
+/// running job's include the additions of admission.
 #[must_use]
 pub fn resized(workload: &[PodSet], job: &[PodSet]) -> Vec<PodSet> {
     let resized = |before: &PodSet| {

@@ -40,8 +40,8 @@ pub fn is_equivalent(
     }
     let conditions = workload.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let admitted = conditions::is_true(conditions, conditions::ADMITTED);
-    // A running job has the selectors of an admission that its Workload may have lost. The caller
-    // reports that loss.
+    // A running job has the selectors of its admission, even if its Workload is not admitted any
+    // more. The caller handles that case.
     let places = PlacementFields { tolerations: !admitted, selectors: !admitted && suspended };
     if let Some(running) = infos.and_then(|infos| running_pod_sets(workload, infos)) {
         // A suspended job that is about to start, or was just stopped, has its own templates.

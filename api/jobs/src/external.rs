@@ -77,8 +77,8 @@ pub(super) fn named(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
     Some(found)
 }
 
-/// Only the Workload tells about a job of the kind. So the job counts as suspended, never reports
-/// its end, and is never changed.
+/// The state of such a job is known only from its Workload. So the job counts as suspended, never
+/// reports its end, and is never changed.
 impl KindProfile for External {
     fn id(&self) -> KindId {
         self.id

@@ -95,7 +95,8 @@ impl KindProfile for Kubeflow {
         self.id
     }
 
-    /// If the launcher of an MPIJob also works, its workers are numbered from 1.
+    /// With `runLauncherAsWorker`, the launcher has index 0 and the workers are numbered from 1,
+    /// except in a pod set group.
     fn apply_topology_defaults(&self, job: &mut Value) {
         let of = |type_: &str| format!("/spec/{}/{type_}/template", self.specs);
         let launcher_works =

@@ -56,8 +56,8 @@ impl LimitSummary {
             raise(&mut summary.requests, item.default_request.as_ref(), &summary.max);
             raise(&mut summary.limits, item.default.as_ref(), &summary.max);
         }
-        // The default request of one LimitRange may meet the default limit of another. With a lower
-        // limit, the API server would reject the pod.
+        // A default request and a default limit may come from two LimitRanges. The API server
+        // rejects a pod whose limit is below its request, so the limit is raised to the request.
         for (resource, limit) in &mut summary.limits {
             if let Some(request) =
                 summary.requests.get(resource).filter(|request| is_larger(request, limit))

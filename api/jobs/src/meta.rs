@@ -209,7 +209,7 @@ pub fn set_prebuilt_workload_name(object: &mut Value, workload: &str) {
     }
 }
 
-/// Whether a hub sent the object. Then its Workloads come with it.
+/// Whether a hub sent the object. The hub then also sends its Workload.
 #[must_use]
 pub fn is_sent(object: &Value) -> bool {
     label(object, names::MULTIKUEUE_ORIGIN).is_some()

@@ -104,7 +104,7 @@ impl PodSetInfo {
     }
 }
 
-/// Annotations of a template each of which is a topology request.
+/// Annotations of a template that request a topology, each alone.
 const TOPOLOGY_ANNOTATIONS: [&str; 3] = [
     names::POD_SET_REQUIRED_TOPOLOGY,
     names::POD_SET_PREFERRED_TOPOLOGY,

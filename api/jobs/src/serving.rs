@@ -1,6 +1,6 @@
-//! Kinds whose pods are groups that serve, so they never finish. Each group has a Workload of its
-//! own, made for the object before the pods exist. The reconciler assigns each pod to its group
-//! when it first sees the pod.
+//! Kinds whose pods form serving groups, which never finish. Each group has a Workload of its own,
+//! made for the object before the pods exist. The reconciler assigns each pod to its group when it
+//! first sees the pod.
 
 use serde_json::Value;
 

@@ -70,7 +70,7 @@ pub(super) fn built_in(group: &str, kind: &str) -> Option<&'static dyn JobKind> 
 }
 
 /// The name in `integrations.frameworks` of the built-in kind that `external`
-/// (`Kind.version.group`) means.
+/// (`Kind.version.group`) also names.
 #[must_use]
 pub fn framework_of(external: &str) -> Option<&'static str> {
     let mut parts = external.splitn(3, '.');

@@ -87,8 +87,8 @@ const PODS: &str = "pods";
 const RESERVED: &str =
     "counts the pods themselves; choose another name, here and in the quota of ClusterQueues";
 
-/// Rejects sources of amounts. Without its source, the charge would be the number of devices, which
-/// is wrong.
+/// Rejects a source of amounts, which Switchyard cannot charge by. Ignoring the source would charge
+/// the number of devices instead.
 fn device_source(source: &DeviceClassSource, path: &Path, errors: &mut Vec<FieldError>) {
     errors.push(match (&source.counter, &source.capacity) {
         (Some(_), None) => FieldError::forbidden(&path.child("counter"), NO_SOURCES),

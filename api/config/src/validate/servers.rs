@@ -1,4 +1,4 @@
-//! Rules of servers: webhooks, metrics, the list of pending workloads.
+//! Rules of the servers for webhooks, metrics and the list of pending workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 

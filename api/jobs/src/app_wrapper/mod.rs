@@ -85,7 +85,8 @@ fn pointer_of(path: &str) -> Option<String> {
         let (at, part) = part;
         let mut pieces = part.split('[');
         let name = pieces.next().unwrap_or_default();
-        // Only the part before the first dot has no name.
+        // The text after `template` starts with a dot or `[`, so the first part has no name, and
+        // all others need one.
         if (at == 0) != name.is_empty() {
             return None;
         }

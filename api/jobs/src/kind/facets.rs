@@ -167,7 +167,7 @@ pub trait Serving: Send + Sync {
 
     /// The name of the first group of the object with that name and uid. The object is dispatched
     /// with this group, and the other groups go to the same cluster. `None` if objects of the kind
-    /// have one group. Names on a worker derive from the hub's uid.
+    /// have one group. Names on a worker derive from the uid of the hub's object.
     fn first_group(&self, name: &str, uid: &str) -> Option<String> {
         let _ = (name, uid);
         None

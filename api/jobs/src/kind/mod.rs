@@ -58,7 +58,8 @@ pub trait KindProfile: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Whether the job's operator has set it aside: it has not ended and needs no quota.
+    /// Whether the job's own controller holds it back for now. The job has not ended and needs no
+    /// quota.
     fn on_hold(&self, job: &Value) -> bool {
         let _ = job;
         false
@@ -252,7 +253,7 @@ pub(crate) fn suspend_and_restore<K: JobKind + ?Sized>(
     Stop::Update { job: Box::new(wanted), now: true }
 }
 
-/// Questions that have an answer for every kind: the facet's, or the one of a kind without it.
+/// Methods for all kinds: each asks the facet, and returns a default for kinds without the facet.
 impl dyn JobKind + '_ {
     /// The name of the group of an object, if it belongs to one. See [`Grouped::group_of`].
     #[must_use]

@@ -99,7 +99,7 @@ pub(crate) fn changed_shape(old: &Value, new: &Value, path: &Path) -> Vec<FieldE
 
 /// The error of a changed field.
 fn kept(field: &str, old: Option<&Value>, new: Option<&Value>, path: &Path) -> Option<FieldError> {
-    // The comparison recognizes quantities by the name of the field around them.
+    // `same_value` compares quantities by value only below `requests` and `limits`.
     let field = if field == "overhead" { "requests" } else { field };
     let under = |value: Option<&Value>| json!({ field: value });
     let changed = !same_value(&under(old), &under(new));

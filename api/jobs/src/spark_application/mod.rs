@@ -199,7 +199,8 @@ impl PlainKind for SparkApplication {
             all.merge(info)?;
             write_info(job, role, &all);
         }
-        // Both roles now have it, and the application's selector excludes the roles' selectors.
+        // Each role now has its own selector, and Spark's operator rejects one of the application
+        // beside it.
         if let Some(spec) = object_mut(job, &["spec"]) {
             spec.remove("nodeSelector");
         }

@@ -83,7 +83,7 @@ pub(super) fn put(object: &mut Value, field: &str, value: Value) {
     }
 }
 
-/// The application's node selector, which excludes one of the role.
+/// The node selector of a role's pods: the application's, else the role's. Only one may be set.
 pub(super) fn node_selector(job: &Value, spec: &Value) -> Value {
     let of =
         |object: &Value, pointer: &str| object.pointer(pointer).filter(|it| !it.is_null()).cloned();

@@ -70,8 +70,8 @@ fn gates_lost(kind: &dyn JobKind, old: &Value, job: &Value) -> Vec<FieldError> {
         .collect()
 }
 
-/// The error of a job with an autoscaler that is not elastic: what the autoscaler adds has to wait
-/// for quota. `enabled` is the feature gate of elastic jobs.
+/// The error of a job that has an autoscaler and is not elastic. Only the pods of elastic jobs can
+/// wait for quota when the autoscaler adds them. `enabled` is the feature gate of elastic jobs.
 #[must_use]
 pub fn validate_autoscaling(kind: &dyn JobKind, job: &Value, enabled: bool) -> Option<FieldError> {
     let path =

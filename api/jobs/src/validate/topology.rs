@@ -168,8 +168,8 @@ fn slice(source: &TopologySource, path: &Path, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Errors of the number of the first pod. The pod sets of a group are numbered without it. As in
-/// Kueue 0.19.5.
+/// Errors of `pod-index-offset`, which must not be set in a pod set group. Kueue has this check
+/// since 0.19.5.
 fn offset(source: &TopologySource, path: &Path, errors: &mut Vec<FieldError>) {
     let Some(text) = source.get(OFFSET) else { return };
     let path = path.key(OFFSET);
