@@ -28,8 +28,8 @@ const RESET_AFTER: Duration = Duration::from_secs(120);
 
 /// Delays between attempts of a watch: kube's, bounded by [`MAX_CRD_WAIT`].
 ///
-/// A watcher resets its backoff before each list, which is no success. So [`Backoff::reset`] does
-/// nothing, and time without a failure resets the delays.
+/// kube's watcher resets its backoff before each list, even if the list then fails. So
+/// [`Backoff::reset`] does nothing here, and only time without a failure resets the delays.
 #[derive(Default)]
 pub struct CrdBackoff {
     backoff: DefaultBackoff,

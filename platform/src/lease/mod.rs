@@ -191,7 +191,7 @@ impl Elector {
         if let Some(observed) =
             observed.as_mut().filter(|observed| holder_identity::has_ended(&observed.holder))
         {
-            // No process is left that could believe to lead.
+            // The holder's process has ended, so it cannot still act as the leader.
             observed.holder.clear();
         }
         // The term counts from before the write is sent, because the server may apply it later but
