@@ -75,8 +75,8 @@ pub use payload::{payload_hash, pod_sets_hash};
 /// The protocol versions that this build speaks.
 pub const VERSIONS: std::ops::RangeInclusive<u32> = 1..=1;
 
-/// The largest message that either end accepts, in bytes. Snapshots and inventories are split well
-/// below it.
+/// The largest message that an agent accepts, in bytes. Hubs accept 4 MiB from agents. Snapshots and
+/// inventories are split well below these bounds.
 pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
 /// The largest payload (Workload and job together) that an agent accepts, in bytes.
