@@ -29,7 +29,7 @@ use switchyard_platform::log_limit::LogLimit;
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Maximum number of compared pods.
 const MAX_PODS: usize = 50_000;
-/// Delay of a new leader's first run at most.
+/// Upper bound of the delay before a new leader's first run.
 const FIRST: Duration = Duration::from_secs(10);
 /// The pause between two runs is at least this many times the last run's duration.
 const REST: u32 = 20;

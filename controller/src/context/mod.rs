@@ -54,7 +54,7 @@ pub struct Context {
     pub term_start: TermStart,
 }
 
-/// When this process was first asked for how long it leads, and in which term.
+/// The first call of `Context::led_for` in the present term: the term and the time.
 #[derive(Debug, Default)]
 pub struct TermStart(Mutex<Option<(u64, Instant)>>);
 
@@ -98,7 +98,7 @@ impl Context {
         self.leadership.borrow().leading
     }
 
-    /// For how long this process has led, counted from the first question in its term.
+    /// For how long this process has led, counted from the first call in its term.
     pub(crate) fn led_for(&self) -> Duration {
         let term = self.leadership.borrow().begun;
         let mut start = self.term_start.0.lock();

@@ -154,7 +154,7 @@ impl WantedConversion {
 enum CrdOutcome {
     Unchanged,
     Corrected,
-    /// Left to another program, with its name if known. Returned once a contest.
+    /// Left to another program, with its name if known. Returned once for each contest.
     Contested(Option<String>),
 }
 

@@ -142,9 +142,9 @@ pub(crate) struct Admitter {
     // Workloads that only have a new reason for waiting, before they enter `queue`.
     reasons: Queue<Key>,
     jobs: Mutex<PendingWrites>,
-    // Time and engine's reason of the last written reason for waiting. A change of the message
-    // alone is written less often. The condition's reason does not tell, because without Kueue's
-    // gate there are only two.
+    // When the last reason for waiting was written, and the engine's name of it. A change of the
+    // message alone is written less often. The condition's reason cannot tell the two apart:
+    // without Kueue's gate it has only two values.
     last_reasons: Mutex<BTreeMap<Key, (Instant, &'static str)>>,
     // Duration of the last such write in milliseconds.
     reason_took: AtomicU64,
@@ -172,7 +172,7 @@ impl Admitter {
         });
         let forget = Arc::downgrade(&admitter);
         admitter.ctx.stores.workloads.subscribe(move |change| {
-            // A gate is never added to a workload with a written reason.
+            // Only workloads without gates get a written reason, and gates are never added later.
             let waits =
                 change.new.as_ref().is_some_and(|workload| is_admissible_but_for_gates(workload));
             if let (false, Some(admitter)) = (waits, forget.upgrade()) {

@@ -186,7 +186,7 @@ impl Reconciler {
             Next::OnChange => Outcome::Done,
             Next::After(delay) => Outcome::Requeue(delay),
             Next::Retry(reason) => {
-                // It repeats while it lasts. Where the job gets an event, the log needs none.
+                // Repeated with each retry. If the job got an event, the log needs no line.
                 if told {
                     tracing::debug!(job = ?key, reason, "job waits for something that is missing");
                 } else {
