@@ -1,4 +1,4 @@
-//! `cargo xtask image`: the static programs that images consist of, each alone in its folder, and each tried there.
+//! `cargo xtask image`: builds the static programs of the images, puts each alone into a folder, and runs it there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const IMAGES: [(&str, &str); 3] =
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to: a folder for each image. Files of an earlier run are replaced.
+    /// The output directory, with a folder for each image. Files of an earlier run are replaced.
     #[arg(long, value_name = "DIR", default_value = "target/image")]
     out: PathBuf,
 }
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a folder that holds the program only, and tries whether it runs with nothing else in sight.
+/// Makes a folder with only the program, and checks that the program runs without any other file.
 fn fill(root: &Path, built: &Path, program: &str) -> anyhow::Result<()> {
     if root.exists() {
         fs::remove_dir_all(root).with_context(|| format!("cannot replace {}", root.display()))?;
@@ -42,8 +42,8 @@ fn fill(root: &Path, built: &Path, program: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The program, in a file system that ends at its folder. A namespace of its own stands in for root's rights where a
-/// container's build does not give one.
+/// A command that runs the program with its folder as root directory. Without the right to `chroot`, as in some container
+/// builds, it uses a user namespace.
 fn alone(root: &Path, program: &str) -> Command {
     let path = format!("/{program}");
     let chroot = Command::new("chroot").arg(root).args([&path, "--version"]).output();

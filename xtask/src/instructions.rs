@@ -1,5 +1,5 @@
-//! `cargo xtask instructions`: counts the instructions of the engine's cycles on fixed inputs, and compares them with
-//! those that are recorded. Times depend on the machine and on what else it does; these counts do not.
+//! `cargo xtask instructions`: counts the instructions of the engine's cycles on fixed inputs, and compares them with the
+//! recorded counts. Unlike times, these counts do not depend on the load of the machine.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 
 use crate::run;
 
-/// How much more than recorded is too much, in percent. Other compilers and C libraries differ by less.
+/// Largest accepted increase over the recorded count, in percent. Other compilers and C libraries differ by less.
 const TOLERANCE: u64 = 10;
 
 #[derive(clap::Args)]
@@ -17,7 +17,7 @@ pub(crate) struct Args {
     /// Write the counts into scheduler/benches/instructions.json instead of comparing them.
     #[arg(long)]
     record: bool,
-    /// Only scenarios whose name contains this, as in `storm` or `live/fair`.
+    /// Only scenarios whose name contains this, such as `storm` or `live/fair`.
     filter: Option<String>,
 }
 
@@ -67,7 +67,7 @@ fn most(recorded: u64) -> u64 {
     recorded.saturating_add(recorded / 100 * TOLERANCE)
 }
 
-/// A line of the table: the count, and how much more or less it is.
+/// A line of the table: the count, and its change from the recorded one.
 fn row(name: &str, count: u64, recorded: Option<u64>) -> String {
     let millions =
         |count: u64| format!("{}.{:02} million", count / 1_000_000, count / 10_000 % 100);
@@ -98,7 +98,7 @@ fn recorded() -> anyhow::Result<BTreeMap<String, u64>> {
     }
 }
 
-/// Builds the bench with optimizations. Where it is.
+/// Builds the bench with optimizations, and returns its path.
 fn build() -> anyhow::Result<PathBuf> {
     run::announce("build the bench of the engine's cycles for release", "about 2 minutes");
     let messages = run::output(run::cargo(&[

@@ -40,7 +40,7 @@ enum Command {
     Nightly(nightly::Args),
     /// Compare the engine's decisions with those of Kueue's own scheduler on random scenarios.
     FuzzDecisions(fuzz::Args),
-    /// Put errors into a copy of the engine, each of which one of its laws must find.
+    /// Put errors into a copy of the engine, and check that its laws find each of them.
     BreakEngine(mutants::Args),
     /// Run hub, agents and clusters under seeded faults in virtual time.
     Simulate(simulate::Args),
@@ -53,17 +53,18 @@ enum Command {
     },
     /// Inject the same faults into Switchyard and stock MultiKueue, and measure what happens to their jobs.
     Failover(failover::Args),
-    /// Build the static programs that images consist of, and try each alone. Needs rustup and musl-gcc.
+    /// Build the static programs of the images, and run each alone. Needs rustup and musl-gcc.
     Image(image::Args),
     /// Build a release: static programs, images, the chart, manifests, SBOMs. Needs rustup, musl-gcc, Git and Go.
     Release(release::Args),
-    /// Run Kueue's own end-to-end suites against Switchyard, beside what Kueue passes.
+    /// Run Kueue's own end-to-end suites against Switchyard, and compare with the results of Kueue.
     KueueE2e(kueue_e2e::Args),
     /// Run kinds of jobs with their real operators, built from their Go modules, on one cluster and from a hub.
     Operators(operators::Args),
-    /// Play random life on a hub and two worker clusters: queues are charged for what runs, and nothing is left at the end.
+    /// Run random actions on a hub and two worker clusters, and check that queues are charged for what runs, and that nothing
+    /// is left at the end.
     Life(life::Args),
-    /// Run the cluster tests with audit logs, and list the rights of deploy/rbac that none of them used.
+    /// Run the cluster tests with audit logs, and list the rights of deploy/rbac that no test used.
     Rights(rights::Args),
     /// Count the instructions of the engine's cycles on fixed inputs, and compare them with those recorded. Needs
     /// valgrind.
@@ -79,7 +80,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// A program of the harness parses the typed flags again; here they are checked before the build.
+/// The harness's program parses the flags again. They are parsed here too, to find errors before the build.
 fn perform(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Demo(demo::Args { .. }) => programs::debug("switchyard-demo", &[]),
@@ -114,7 +115,7 @@ fn generate() -> anyhow::Result<()> {
     let title = "build the generator and generate deploy/crds";
     run::long_step(title, "about a minute", run::cargo(&crds))?;
     reference::write()?;
-    // These pages are made from types, by the tests that compare them.
+    // The tests that compare these pages also write them, because they are made from Rust types.
     for (package, test) in [
         ("switchyard", "reference"),
         ("switchyard-config", "page"),

@@ -1,4 +1,4 @@
-//! The parts of a run, those that it left out, and its failures.
+//! The report of a run: its parts, the parts that did not run, and its failures.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,20 +12,20 @@ use crate::{run, times};
 /// How many parts the report lists as the slowest.
 const SLOWEST: usize = 10;
 
-/// Minutes of the whole command on two cores: on a bare machine, and on one that has built before.
+/// Budget of the whole command in minutes on two cores: on a new machine, and on one that has built before.
 const WHOLE: (f64, f64) = (30.0, 15.0);
 
 /// A group of parts with a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Tier {
-    /// Programs and tests are compiled. Not a tier of its own on the command line: the others need it.
+    /// Compiles programs and tests. It cannot be selected on the command line, because the other tiers need it.
     #[value(skip)]
     Build,
     /// Format, lints, dependencies.
     Lint,
     /// Unit and property tests, and the simulation.
     Unit,
-    /// Simulation and property tests with seeds that no run had before.
+    /// Simulation and property tests with seeds that no earlier run used.
     #[value(skip)]
     Fresh,
     /// Tests on real control planes.
@@ -49,8 +49,8 @@ impl Tier {
         }
     }
 
-    /// Minutes on two cores: on a bare machine, where Go and Rust build beside each other, and on one that has built
-    /// before. The end of the run marks a tier above its budget.
+    /// Budget in minutes on two cores: on a new machine, where Go and Rust build at the same time, and on one that has built
+    /// before. The report marks a tier above its budget.
     fn budget(self, bare: bool) -> f64 {
         match (self, bare) {
             (Self::Build, true) => 16.0,
@@ -80,7 +80,7 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// Something that failed, and where to look next.
+/// A failure, with the command that repeats it and its logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) what: String,
@@ -111,13 +111,13 @@ struct Record {
     failures: Vec<(Tier, Failure)>,
 }
 
-/// Collects what the threads of a run did.
+/// Collects the results of a run's threads.
 #[derive(Debug)]
 pub(crate) struct Report {
     start: Instant,
-    /// Some program of the test clusters was not built before this run.
+    /// Whether a program of the test clusters was missing before this run.
     bare: bool,
-    /// Whole files and programs run, so that their times are worth keeping.
+    /// Whether whole files and programs run. Only then are their times kept.
     whole: bool,
     record: Mutex<Record>,
 }
@@ -163,14 +163,14 @@ impl Report {
         }
     }
 
-    /// Seconds in which a part of a tier ran so far.
+    /// Seconds so far in which at least one part of a tier ran.
     pub(crate) fn seconds(&self, tier: Tier) -> f64 {
         let mut seconds = 0.0;
         self.with(|record| seconds = record.minutes(tier) * 60.0);
         seconds
     }
 
-    /// How many tests ran so far.
+    /// Number of tests that ran so far.
     pub(crate) fn tests(&self) -> u64 {
         let mut tests = 0;
         self.with(|record| {
@@ -215,15 +215,15 @@ impl Report {
         });
     }
 
-    /// Records that flags left a part out. It counts as nothing.
+    /// Records that flags left a part out. It does not count as a skipped test.
     pub(crate) fn left_out(&self, what: &str, why: &str) {
         self.with(|record| record.not_run.push((what.to_owned(), why.to_owned())));
     }
 
-    /// Prints everything.
+    /// Prints the report.
     ///
     /// # Errors
-    /// When something failed: what.
+    /// Names the failed parts, if any.
     pub(crate) fn end(self) -> anyhow::Result<()> {
         let took = self.start.elapsed();
         let record = self.record.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! `cargo xtask rights`: runs the cluster tests with audit logs, and reports the rights that none of them used.
+//! `cargo xtask rights`: runs the cluster tests with audit logs, and reports the rights that no test used.
 
 use std::process::{Command, ExitCode};
 
@@ -6,12 +6,12 @@ use anyhow::Context;
 
 use crate::{programs, run};
 
-/// The variable by which the harness knows where audit logs go.
+/// The environment variable that tells the harness the directory of audit logs.
 const DIRECTORY: &str = "SWITCHYARD_RIGHTS";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only cluster tests whose name contains this. A right that the others use then counts as never used.
+    /// Only cluster tests whose name contains this. Rights that only other tests use then count as unused.
     filter: Option<String>,
 }
 

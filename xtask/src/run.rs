@@ -1,4 +1,4 @@
-//! Running other programs.
+//! Runs other programs.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub(crate) fn root() -> PathBuf {
     switchyard_parts::paths::root()
 }
 
-/// Where cargo builds.
+/// Cargo's target directory.
 pub(crate) fn target() -> PathBuf {
     switchyard_parts::paths::target()
 }
@@ -26,12 +26,12 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
-/// The arguments after the command's name, as they were typed.
+/// The arguments of this process after the name of the xtask command.
 pub(crate) fn typed() -> impl Iterator<Item = OsString> {
     std::env::args_os().skip(2)
 }
 
-/// Says that a step begins. Names how long it took the last time, or else how long it takes on a machine of two cores.
+/// Prints that a step begins, with its last duration, or else its usual duration on two cores.
 pub(crate) fn announce(title: &str, usually: &str) {
     match times::last(title) {
         Some(seconds) => eprintln!("==> {title} (last time {seconds:.0} s)"),
@@ -48,7 +48,7 @@ pub(crate) fn step(title: &str, command: Command) -> anyhow::Result<()> {
     long_step(title, "", command)
 }
 
-/// [`step`] that names how long the first run usually takes, such as `about 4 minutes`.
+/// As [`step`], with the usual duration of a first run, such as `about 4 minutes`.
 pub(crate) fn long_step(title: &str, usually: &str, mut command: Command) -> anyhow::Result<()> {
     announce(title, usually);
     let start = Instant::now();
@@ -108,7 +108,7 @@ pub(crate) fn rust_files() -> Vec<PathBuf> {
     files(&["rs"])
 }
 
-/// Whether a program is here: it answers this argument.
+/// Whether a program is installed: it succeeds with this argument.
 pub(crate) fn has(program: &str, argument: &str) -> bool {
     let mut command = Command::new(program);
     command.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -1,5 +1,5 @@
-//! How long each step took the last time, kept in `target/xtask-times.json`. A file that is missing or broken counts as
-//! empty: the times only order tests and announce how long a step takes.
+//! The last duration of each step, kept in `target/xtask-times.json`. A missing or broken file counts as empty, because the
+//! times only order tests and announce durations.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ fn path() -> PathBuf {
     paths::target().join("xtask-times.json")
 }
 
-/// Seconds that a step took the last time.
+/// The last duration of a step, in seconds.
 pub(crate) fn last(title: &str) -> Option<f64> {
     read(&path()).remove(title)
 }
 
-/// Keeps how many seconds a step took.
+/// Stores the duration of a step, in seconds.
 pub(crate) fn keep(title: &str, seconds: f64) {
     let _one = FILE.lock();
     keep_in(&path(), title, seconds);

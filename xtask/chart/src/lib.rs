@@ -1,4 +1,4 @@
-//! The Helm chart as a package, and one manifest for each mode made of it.
+//! Packages the Helm chart, and renders one manifest for each mode from it.
 
 mod manifests;
 mod package;

@@ -1,11 +1,11 @@
-//! One file for each mode, for `kubectl apply --server-side`, made from the chart.
+//! Renders one manifest for each mode from the chart, for `kubectl apply --server-side`.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
-/// The namespace that all of them install into.
+/// The namespace of all manifests.
 const NAMESPACE: &str = "switchyard-system";
 
 /// A manifest of one mode.
@@ -16,7 +16,7 @@ pub struct Manifest {
     pub yaml: String,
 }
 
-/// The files, with the values that the chart gets for each.
+/// The name of each manifest, a description, and the chart's values.
 const MODES: [(&str, &str, &[&str]); 3] = [
     ("single.yaml", "queues for one cluster", &["mode=single"]),
     ("hub.yaml", "a hub that sends jobs to workers", &["mode=hub"]),
@@ -27,7 +27,7 @@ const MODES: [(&str, &str, &[&str]); 3] = [
     ),
 ];
 
-/// Labels that only Helm's releases carry.
+/// Labels that only objects of a Helm release have.
 const OF_RELEASES: [&str; 3] =
     ["app.kubernetes.io/managed-by: Helm", "helm.sh/chart: ", "helm.sh/resource-policy: "];
 
@@ -39,7 +39,7 @@ pub fn manifests(helm: &Path, chart: &Path) -> anyhow::Result<Vec<Manifest>> {
     let made = MODES.iter().map(|(name, what, values)| {
         let mut command = Command::new(helm);
         command.args(["template", "switchyard"]).arg(chart).args(["--namespace", NAMESPACE]);
-        // Helm asks no cluster here: name what the oldest one that the chart allows has.
+        // Without a cluster, Helm needs a version: the oldest that the chart allows.
         command.args(["--kube-version", "1.32.0"]);
         command
             .args(["--api-versions", "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"]);
@@ -53,7 +53,7 @@ pub fn manifests(helm: &Path, chart: &Path) -> anyhow::Result<Vec<Manifest>> {
     made.collect()
 }
 
-/// Helm's output with the namespace before it, without the labels of Helm's releases.
+/// Helm's output, with the namespace object first and without the labels of Helm releases.
 fn manifest(name: &str, what: &str, rendered: &str) -> String {
     let head = format!(
         "# Switchyard: {what}. Made from the Helm chart. Install and upgrade with\n#\n\
@@ -63,7 +63,7 @@ fn manifest(name: &str, what: &str, rendered: &str) -> String {
     let of_release = |line: &&str| OF_RELEASES.iter().any(|it| line.trim_start().starts_with(it));
     let kept: String =
         rendered.lines().filter(|line| !of_release(line)).map(|line| format!("{line}\n")).collect();
-    // The CRDs' only annotation was Helm's.
+    // The only annotation of the CRDs was Helm's, so the key is empty now.
     head + &kept.replace("  annotations:\n  name:", "  name:")
 }
 

@@ -1,4 +1,4 @@
-//! The package, with the images of the release in its values.
+//! Packages the chart, with the images of the release in its values.
 
 use std::fs;
 use std::path::Path;
@@ -7,22 +7,22 @@ use anyhow::{Context as _, ensure};
 use jiff::Timestamp;
 use switchyard_images::packed::{self, Entry};
 
-/// Files that `helm package` leaves out, too.
+/// The list of files that `helm package` leaves out too.
 const IGNORE: &str = ".helmignore";
 
 /// The images that a package names.
 #[derive(Clone, Debug, Default)]
 pub struct ReleasedImages {
-    /// The registry with its path, or nothing.
+    /// The registry with its path; may be empty.
     pub registry: String,
-    /// The digest of `switchyard-hub`, as `sha256:...`, or nothing.
+    /// The digest of `switchyard-hub`, as `sha256:...`; may be empty.
     pub hub: String,
     /// The digest of `switchyard-agent`.
     pub agent: String,
 }
 
-/// The package of the chart in `dir` as Helm makes it, but with one time in all files, so that its bytes depend on their
-/// content alone.
+/// The package of the chart in `dir`, as Helm makes it. All files have one time, so that the bytes depend on the content
+/// alone.
 ///
 /// # Errors
 /// When the chart cannot be read, or its values lack the lines that a release fills in.
@@ -30,7 +30,7 @@ pub fn package(dir: &Path, images: &ReleasedImages, time: Timestamp) -> anyhow::
     let mut entries = Vec::new();
     collect(dir, "switchyard", &mut entries)?;
     entries.sort_by(|a, b| a.path.cmp(&b.path));
-    // Helm reads the chart's name there before anything else.
+    // Helm reads the chart's name first, so `Chart.yaml` comes first.
     entries.sort_by_key(|entry| entry.path != "switchyard/Chart.yaml");
     let values = entries
         .iter_mut()
@@ -41,7 +41,7 @@ pub fn package(dir: &Path, images: &ReleasedImages, time: Timestamp) -> anyhow::
     packed::gzip(&packed::tar(&entries, time)?)
 }
 
-/// The files under a directory; links, as those to `deploy/crds`, count as what they lead to.
+/// The files below a directory. Links, such as those to `deploy/crds`, are followed.
 fn collect(dir: &Path, name: &str, entries: &mut Vec<Entry>) -> anyhow::Result<()> {
     for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
         let entry = entry?;

@@ -22,13 +22,13 @@ pub struct Image {
     pub repository: String,
     /// The tag.
     pub tag: String,
-    /// The time that the image and its files carry.
+    /// The creation time of the image and its files.
     pub created: Timestamp,
-    /// Labels by their keys.
+    /// Labels of the image.
     pub labels: BTreeMap<String, String>,
     /// One entry for each architecture.
     pub platforms: Vec<Platform>,
-    /// Whether layers are compressed. Images for a test are faster without.
+    /// Whether layers are compressed. Images of tests are made faster without.
     pub compression: Compression,
 }
 
@@ -36,7 +36,7 @@ pub struct Image {
 pub struct Platform {
     /// The architecture by its Go name, such as `amd64`.
     pub architecture: String,
-    /// The files of the only layer, by paths without a leading slash.
+    /// The files of the only layer. Paths have no leading slash.
     pub files: Vec<Entry>,
     /// The command and its first arguments.
     pub entrypoint: Vec<String>,
@@ -107,8 +107,8 @@ impl Image {
         Ok(Archive { bytes: packed::tar(&entries, self.created)?, digest })
     }
 
-    /// The index under each name that a pod can ask for: by tag, and by digest. A kubelet looks for a pinned image by the
-    /// digest alone.
+    /// The index under each name that a pod can use: by tag, and by digest. A kubelet looks up a pinned image by its digest
+    /// alone.
     fn named(&self, index: &Value, digest: &str) -> Vec<Value> {
         let full = full_name(&self.repository);
         let names = [format!("{full}:{}", self.tag), format!("{full}@{digest}")];
@@ -138,7 +138,7 @@ impl Image {
     }
 }
 
-/// The repository as container engines complete it.
+/// The full name of a repository, as container engines complete it: with registry and path.
 #[must_use]
 pub fn full_name(repository: &str) -> String {
     match repository.split_once('/') {
@@ -172,7 +172,7 @@ fn path(descriptor: &Value) -> String {
 struct Blobs(BTreeMap<String, Vec<u8>>);
 
 impl Blobs {
-    /// The descriptor of what was added.
+    /// Adds a blob and returns its descriptor.
     fn add(&mut self, media_type: &str, bytes: Vec<u8>) -> Value {
         let hex = hex(&bytes);
         let descriptor = json!({"mediaType": media_type, "digest": format!("sha256:{hex}"), "size": bytes.len()});

@@ -8,10 +8,10 @@ use flate2::{Compression as Level, GzBuilder};
 use jiff::Timestamp;
 use tar::{Builder, EntryType, Header};
 
-/// Whether something is compressed.
+/// The compression of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// As it is.
+    /// Uncompressed.
     None,
     /// With gzip.
     Gzip,
@@ -57,7 +57,7 @@ impl Entry {
     }
 }
 
-/// A tar archive of these files and their directories, in their order, with one time for all.
+/// A tar archive of these files and their directories, in this order. All have one time.
 ///
 /// # Errors
 /// When a path is too long.
@@ -97,10 +97,10 @@ fn header(kind: EntryType, mode: u32, mtime: u64) -> Header {
     header
 }
 
-/// These bytes with gzip, without a name or time in its header.
+/// Compresses bytes with gzip. The header has neither a name nor a time.
 ///
 /// # Errors
-/// Never, as memory takes all writes.
+/// Never, because writes into memory do not fail.
 pub fn gzip(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut encoder =
         GzBuilder::new().mtime(0).operating_system(255).write(Vec::new(), Level::best());

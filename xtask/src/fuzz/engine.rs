@@ -1,4 +1,4 @@
-//! The engine, run by the example that compares its decisions with recorded ones.
+//! Runs the engine by the example that compares its decisions with recorded ones.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Compiles it, with optimisation, and takes a copy: the next build must not change it in mid-run.
+    /// Compiles it with optimizations, and copies it, so that a later build does not change it during the run.
     pub(crate) fn build(scratch: &Path) -> anyhow::Result<Self> {
         let build =
             ["build", "--release", "-p", "switchyard-scheduler", "--example", "conformance"];
@@ -31,12 +31,13 @@ impl Engine {
         Ok(Self { binary })
     }
 
-    /// Where the copy is.
+    /// The path of the copy.
     pub(crate) fn binary(&self) -> &Path {
         &self.binary
     }
 
-    /// How the engine decides differently from what is expected in each of the file's scenarios, if it does.
+    /// The first difference between the engine's and the expected decisions, for each scenario of the file. `None` if they are
+    /// equal.
     pub(crate) fn differences(
         &self,
         file: &Path,

@@ -1,4 +1,4 @@
-//! Where scenarios come from.
+//! The sources of scenarios.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ pub(crate) struct Mode {
 }
 
 impl Mode {
-    /// Generated here and played by `scheduler/oracle`, not by the oracle beside `scenario-gen.py`.
+    /// Whether its scenarios are generated here and played by `scheduler/oracle`, not by the oracle of `scenario-gen.py`.
     pub(crate) fn is_own(&self) -> bool {
         self.name.starts_with("own-")
     }
@@ -99,7 +99,7 @@ pub(crate) fn make(
     Ok(scenarios)
 }
 
-/// The scenarios of a file. Where they do not say, the gate is as the recorded ones had it.
+/// The scenarios of a file. If a scenario does not set the gate, it is as in recorded scenarios.
 pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Value>> {
     let text =
         std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;

@@ -1,4 +1,4 @@
-//! Whether Kueue and the engine decide a scenario alike.
+//! Compares the decisions of Kueue and of the engine for a scenario.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use serde_json::Value;
 use super::engine::Engine;
 use super::oracle::{Oracle, Repeated};
 
-/// Asks both.
+/// Runs both schedulers.
 pub(crate) struct Judge {
     /// `scheduler/oracle`, which plays every scenario.
     pub(crate) ours: Oracle,
-    /// The one that scenario-gen.py is beside, which plays the scenarios made by it.
+    /// The oracle in the directory of scenario-gen.py, which plays the scenarios of that generator.
     pub(crate) theirs: Option<Oracle>,
     pub(crate) engine: Engine,
     /// A directory for the files with scenarios.
@@ -23,17 +23,17 @@ pub(crate) struct Judge {
 /// The outcome of one scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Judgement {
-    /// Both decide the same, and so many things.
+    /// Equal decisions, and their number.
     Same { decisions: usize },
-    /// The first difference, in words, what Kueue decides, and the steps as it played them.
+    /// Kueue's decisions, the steps as it played them, and the first difference as text.
     Differs { expect: Value, steps: Value, difference: String },
-    /// Kueue does not decide it the same way each time, and once as the engine does.
+    /// Kueue's decisions vary between repetitions, and one repetition equals the engine's.
     Wavers,
-    /// Kueue does not decide it the same way each time, but not once as the engine does.
+    /// Kueue's decisions vary between repetitions, and none equals the engine's.
     Chance,
-    /// It differs by a difference that docs/compatibility.md names.
+    /// They differ in a way that docs/compatibility.md names.
     Named,
-    /// Kueue cannot play it: it is no valid scenario.
+    /// Kueue cannot play it, so the scenario is invalid.
     Invalid,
 }
 
@@ -62,8 +62,8 @@ impl Judge {
         Ok(answers.into_iter().map(judgement).collect())
     }
 
-    /// The judgement of a differing scenario if the oracle's own repetitions settle it. Either the API server would reject
-    /// Kueue's decisions, or the difference is a message that differs between the runs. `None` otherwise.
+    /// The judgement of a differing scenario if repetitions by the oracle settle it: the API server would reject Kueue's
+    /// decisions, or the difference is a message that varies between repetitions. `None` otherwise.
     pub(crate) fn settled(
         &self,
         scenario: &Value,
@@ -86,7 +86,7 @@ impl Judge {
     }
 }
 
-/// How many admissions and preemptions there are in what Kueue decided.
+/// The number of admissions and preemptions among Kueue's decisions.
 fn decisions(expect: &Value) -> usize {
     let steps = expect.as_array().into_iter().flatten();
     let cycles = steps.flat_map(|step| step["cycles"].as_array().into_iter().flatten());
@@ -94,7 +94,7 @@ fn decisions(expect: &Value) -> usize {
     cycles.map(|cycle| size(&cycle["admitted"]) + size(&cycle["preempted"])).sum()
 }
 
-/// Writes scenarios, one a line.
+/// Writes scenarios, one on each line.
 pub(crate) fn write(file: &Path, scenarios: &[Value]) -> anyhow::Result<()> {
     let mut text = String::new();
     for scenario in scenarios {

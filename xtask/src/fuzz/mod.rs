@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz-decisions`: random scenarios, on which the engine must decide as Kueue's own scheduler does.
+//! `cargo xtask fuzz-decisions`: compares the engine's decisions with those of Kueue's own scheduler on random scenarios.
 
 mod engine;
 mod generator;
@@ -25,7 +25,7 @@ use report::Counts;
 /// Scenarios of a batch; progress is printed after each.
 const BATCH: usize = 100;
 
-/// Repetitions of a scenario that differs: Kueue breaks some ties at random.
+/// Repetitions of a differing scenario, because Kueue breaks some ties at random.
 const ASKED_AGAIN: usize = 10;
 
 #[derive(clap::Args)]
@@ -33,20 +33,20 @@ pub(crate) struct Args {
     /// How many scenarios, over all modes.
     #[arg(long, default_value_t = 240)]
     scenarios: usize,
-    /// Where the generators' seeds begin; the same seed and number make the same scenarios. Default: the time.
+    /// First seed of the generators. The same seed and number give the same scenarios. Default: the time.
     #[arg(long)]
     seed: Option<u64>,
     /// The directory with a Kueue oracle (a Go test) and scenario-gen.py, for all modes except `own-*`. Default:
     /// `../shared/oracle` beside the checkout.
     #[arg(long)]
     oracle: Option<PathBuf>,
-    /// Take the scenarios of this file instead of making some; may be given several times.
+    /// Take the scenarios of this file instead of generating some. Can be repeated.
     #[arg(long)]
     file: Vec<PathBuf>,
     /// Only modes whose name contains this.
     #[arg(long)]
     mode: Option<String>,
-    /// How many of the differing scenarios are shrunk; the others are saved as they are.
+    /// How many of the differing scenarios are shrunk. The others are saved unchanged.
     #[arg(long, default_value_t = 5)]
     shrink: usize,
 }
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         println!("seed {seed}: --scenarios {} --seed {seed} repeats this run", args.scenarios);
     }
     let results = run::root().join("target/fuzz");
-    // Several runs may be under way, so each has its own directory.
+    // Several runs may be in progress, so each has its own directory.
     let scratch = results.join(format!("run-{}", std::process::id()));
     std::fs::create_dir_all(&scratch)
         .with_context(|| format!("cannot create {}", scratch.display()))?;
@@ -94,12 +94,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Where the oracle lies if no flag names it.
+/// The default directory of the oracle.
 fn beside() -> PathBuf {
     run::root().join("../shared/oracle")
 }
 
-/// Builds Kueue's oracle and the engine's example for `switchyard-bench topology`. Returns the flags that name them.
+/// Builds Kueue's oracle and the engine's example for `switchyard-bench topology`. Returns the flags with their paths.
 pub(crate) fn players(oracle: Option<&Path>) -> anyhow::Result<[OsString; 4]> {
     let kueue = Oracle::build(&oracle.map_or_else(beside, Path::to_owned))?;
     let dir = run::target().join("bench-topology");
@@ -109,8 +109,8 @@ pub(crate) fn players(oracle: Option<&Path>) -> anyhow::Result<[OsString; 4]> {
     Ok(["--compiled-oracle".into(), kueue, "--compiled-engine".into(), engine])
 }
 
-/// The scenario with a little cpu for pods that ask for nothing, if it has topologies and such pods. Kueue places them,
-/// and then finds that they do not fit; see docs/compatibility.md.
+/// The scenario with a small cpu request for pods without requests, if it has topologies and such pods. Kueue places such
+/// pods and then finds that they do not fit; see docs/compatibility.md.
 fn with_requests(scenario: &Value) -> Option<Value> {
     let mut asking = scenario.clone();
     if !asking["topologies"].is_array() {
@@ -129,21 +129,21 @@ fn with_requests(scenario: &Value) -> Option<Value> {
     (asking != *scenario).then_some(asking)
 }
 
-/// A seed that no other run had: seconds, far above those of the recorded scenarios.
+/// A seed that no earlier run used: the time in seconds, which is far above the seeds of recorded scenarios.
 fn of_the_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs())
 }
 
 struct Fuzz {
     judge: Judge,
-    /// Where differing scenarios are kept.
+    /// Directory of differing scenarios.
     results: PathBuf,
     counts: Counts,
     left_to_shrink: usize,
 }
 
 impl Fuzz {
-    /// All scenarios of a mode: half of them with Kueue's overlap gate on, half with it off.
+    /// Plays all scenarios of a mode: half with Kueue's overlap gate on, half with it off.
     fn mode(
         &mut self,
         mode: &generator::Mode,
@@ -176,7 +176,7 @@ impl Fuzz {
         Ok(())
     }
 
-    /// Asks again about a difference: some ties Kueue breaks by the order of a Go map, differently in each run.
+    /// Repeats a scenario that differs, because Kueue breaks some ties by the order of a Go map, which varies.
     fn confirmed(
         &self,
         scenario: &serde_json::Value,
@@ -206,7 +206,7 @@ impl Fuzz {
         Ok(judgement)
     }
 
-    /// Shows a difference, shrunk if that is still wanted, and saves the scenario.
+    /// Prints a difference, with a shrunk scenario up to the limit of `--shrink`, and saves the scenario.
     fn difference(
         &mut self,
         scenario: &serde_json::Value,

@@ -13,11 +13,11 @@ use crate::{run, tools};
 
 /// Kueue's decisions when it plays a scenario several times.
 pub(crate) enum Repeated {
-    /// The same each time. The scenario has no messages that differ between the runs.
+    /// The same in all repetitions. Messages that vary are removed from the scenario.
     Same(Value),
-    /// Not the same each time.
+    /// Different between repetitions.
     Varies,
-    /// The API server would reject it, or it does not come to an end.
+    /// The API server would reject the decisions, or they do not end.
     Rejected,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    /// Compiles the Go test in `dir`, unless that was done for the same files before.
+    /// Compiles the Go test in `dir`, unless it was compiled for the same files before.
     pub(crate) fn build(dir: &Path) -> anyhow::Result<Self> {
         if !dir.join("go.mod").is_file() {
             bail!(
@@ -48,13 +48,13 @@ impl Oracle {
         Ok(Self { binary })
     }
 
-    /// Where it is.
+    /// The path of the program.
     pub(crate) fn binary(&self) -> &Path {
         &self.binary
     }
 
-    /// Each scenario as it was played: with Kueue's decisions, and with the names of workloads that the oracle put into
-    /// the steps. `None` if it refuses to play a scenario.
+    /// The scenarios as played: with Kueue's decisions, and with the names of workloads that the oracle added to the steps.
+    /// `None` for a scenario that it refuses.
     pub(crate) fn ask(
         &self,
         scenarios: &[Value],
@@ -104,12 +104,12 @@ impl Oracle {
             .env("ORACLE_IN", input)
             .env("ORACLE_OUT", output)
             .env("ORACLE_GATES", format!("{OVERLAP}={gate}"))
-            // Its memory is small and short-lived; collecting it often is a third of the time.
+            // At Go's default, garbage collection takes a third of the time, although the heap is small.
             .env("GOGC", "400");
         command
     }
 
-    /// Runs some of the scenarios. A scenario that Kueue cannot play ends its process; the rest is then halved.
+    /// Plays scenarios in one process. A scenario that Kueue cannot play ends the process; then each half is played apart.
     fn ask_all(
         &self,
         scenarios: &[Value],

@@ -1,10 +1,10 @@
-//! A scenario as a person reads it.
+//! Renders a scenario for a person.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// One line for each object and each thing that happens.
+/// The scenario as text: a line for each object and each edit.
 pub(crate) fn scenario(scenario: &Value) -> String {
     let mut text =
         format!("{}, gates {}", scenario["name"].as_str().unwrap_or("unnamed"), scenario["gates"]);

@@ -1,4 +1,4 @@
-//! How many scenarios of which mode were compared, and how many differed.
+//! Counts compared and differing scenarios by mode.
 
 use std::collections::BTreeMap;
 use std::fmt;

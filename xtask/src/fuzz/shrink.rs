@@ -1,15 +1,15 @@
-//! The smallest scenario that still differs.
+//! Shrinks a differing scenario.
 
 use serde_json::Value;
 
 use super::judge::Judgement;
 use super::moves;
 
-/// Smaller scenarios of a batch: the start of the oracle costs more than a scenario.
+/// Candidates that one start of the oracle plays, because a start costs more than a scenario.
 const AT_ONCE: usize = 24;
 
-/// Makes a differing scenario smaller, as long as what is left still differs by `judge`, until no single removal is
-/// left that keeps it so. The difference may become another one on the way.
+/// Shrinks a scenario as long as `judge` still finds a difference, until each further removal would end the difference. The
+/// difference may change on the way.
 pub(crate) fn smallest(
     mut scenario: Value,
     mut judgement: Judgement,
@@ -22,7 +22,7 @@ pub(crate) fn smallest(
             if !shrunk {
                 return Ok((scenario, judgement));
             }
-            // An object that was needed before may be removable now.
+            // After a removal, objects that were needed before may be removable.
             (at, shrunk) = (0, false);
             continue;
         }

@@ -1,4 +1,4 @@
-//! Workflows of `.github` are valid by actionlint.
+//! Checks the workflows in `.github` with actionlint.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::run;
 
 pub(super) fn check(actionlint: &Path) -> anyhow::Result<()> {
     let mut command = Command::new(actionlint);
-    // Its findings do not depend on whether the machine has these.
+    // Off, so that findings do not depend on the programs of the machine.
     command.args(["-shellcheck", "", "-pyflakes", "", "-no-color"]).current_dir(run::root());
     run::step("actionlint", command)
 }

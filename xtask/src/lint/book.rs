@@ -1,5 +1,5 @@
-//! The book: `docs/SUMMARY.md` lists each page of `docs` once, and code blocks that are commands say
-//! whether a test runs them.
+//! Checks the book: `docs/SUMMARY.md` lists each page of `docs` once, and a mark before each block of
+//! commands says whether a test runs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ const GENERATED: &str = "<!-- Made from ";
 const RUN_BY: &str = "<!-- run by: ";
 /// The comment before a block that no test runs, with the reason.
 const NOT_RUN: &str = "<!-- not run: ";
-/// Programs whose command lines have to be marked.
+/// A code block that starts with one of these programs needs a mark.
 const PROGRAMS: [&str; 16] = [
     "kubectl",
     "helm",
@@ -34,7 +34,7 @@ const PROGRAMS: [&str; 16] = [
     "mdbook",
 ];
 
-/// The summary and the pages are the same set.
+/// Checks that the summary lists exactly the existing pages.
 pub(super) fn check_summary(sources: &Sources) -> anyhow::Result<()> {
     let text = |path: &str| {
         let page = sources.pages.iter().find(|(at, _)| at == Path::new(path));
@@ -76,7 +76,7 @@ fn listed(summary: &str) -> Vec<PathBuf> {
     links.filter(|link| !link.is_empty()).map(|link| Path::new("docs").join(link)).collect()
 }
 
-/// Each block of commands is marked, and the tests that the marks name exist.
+/// Checks that each block of commands has a mark, and that the tests in the marks exist.
 pub(super) fn check_commands(sources: &Sources) -> anyhow::Result<()> {
     let tests: BTreeSet<String> = sources
         .rust

@@ -1,4 +1,4 @@
-//! The checks that cargo and cargo-deny make: format, Clippy, dependencies, and which crate may use which.
+//! Checks by cargo and cargo-deny: format, Clippy, dependencies, and the dependencies that crates must not have.
 
 use std::process::Command;
 
@@ -20,7 +20,7 @@ pub(super) fn run(report: &Report) {
     report.part(Tier::Lint, "clippy", || {
         run::long_step("clippy", "about 2 minutes", clippy(&["--all-targets"]))
     });
-    // A plain `cargo test` leaves the cluster tests out, and so does `--all-targets`.
+    // `--all-targets` leaves the cluster tests out, as a plain `cargo test` does.
     let title = "clippy of the cluster tests";
     report.part(Tier::Lint, title, || run::step(title, clippy(&["--test", "cluster"])));
     report.part(Tier::Lint, "forbidden dependencies", purity);
@@ -81,7 +81,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("switchyard", &["switchyard-hub"]),
 ];
 
-/// Crates that decide without I/O: their dependencies cannot do any.
+/// Checks that the dependencies of pure crates do no I/O.
 fn purity() -> anyhow::Result<()> {
     for &(package, forbidden) in FORBIDDEN {
         let tree = run::output(run::cargo(&[

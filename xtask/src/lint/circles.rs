@@ -1,4 +1,4 @@
-//! The top-level modules of a crate do not import each other in circles.
+//! Checks that the top-level modules of a crate do not import each other in a circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -99,7 +99,7 @@ fn imports(modules: &[Module]) -> Imports {
     imports
 }
 
-/// The sets of modules each of which reaches all others of its set.
+/// The sets of modules in which each module imports all others, directly or not.
 fn circles(imports: &Imports) -> BTreeSet<BTreeSet<String>> {
     let reached: BTreeMap<&String, BTreeSet<&String>> =
         imports.keys().map(|module| (module, reach(imports, module))).collect();

@@ -1,4 +1,4 @@
-//! Lists of known exceptions to a rule, one a line, in `xtask/exceptions`.
+//! Lists of known exceptions to a rule, one on each line, in `xtask/exceptions`.
 //!
 //! A list only shrinks: a finding without a line fails, and so does a line without a finding.
 

@@ -61,7 +61,7 @@ impl Sources {
     }
 }
 
-/// Whether a source holds tests alone.
+/// Whether a source contains only tests.
 pub(super) fn is_test(path: &Path) -> bool {
     path.components()
         .any(|part| ["tests", "tests.rs", "benches"].iter().any(|name| part.as_os_str() == *name))

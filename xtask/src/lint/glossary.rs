@@ -1,4 +1,4 @@
-//! The types, fields and messages that the glossary names exist.
+//! Checks that the sources have the names in the last column of the glossary.
 
 use std::collections::BTreeSet;
 use std::path::Path;

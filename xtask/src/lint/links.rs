@@ -1,4 +1,4 @@
-//! Links between files of the repository lead somewhere: those of pages, with their anchors, and pages named in sources.
+//! Checks links between files of the repository: links of pages, with their anchors, and names of pages in sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -37,7 +37,7 @@ pub(super) fn check(sources: &Sources) -> anyhow::Result<()> {
     fail_if_any(&findings, "links are relative to the page")
 }
 
-/// Each alert has a runbook, under a heading of the page.
+/// Checks that each alert has a runbook: a heading of the page.
 fn runbooks(anchors: &BTreeMap<&Path, BTreeSet<String>>) -> anyhow::Result<Vec<String>> {
     const RULES: &str = "deploy/monitoring/rules.yaml";
     const PAGE: &str = "docs/runbooks.md";

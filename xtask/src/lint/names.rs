@@ -1,4 +1,4 @@
-//! Names of tests have at most 60 characters; nuance belongs into the test's comment.
+//! Checks that names of tests have at most 60 characters. Details belong in the test's comment.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Words of comments, pages, help texts, chart values and alerts, checked by Vale with the style in `.vale`.
+//! Checks comments, pages, help texts, chart values and alerts by Vale, with the style in `.vale`.
 
 mod examples;
 mod extract;
@@ -57,7 +57,7 @@ pub(super) fn check(vale: &Path, update: bool) -> anyhow::Result<()> {
     KNOWN.check(&found, update)
 }
 
-/// Holds each rule to its examples.
+/// Checks that each rule finds exactly its examples.
 pub(super) fn check_examples(vale: &Path) -> anyhow::Result<()> {
     let path = run::root().join(EXAMPLES);
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {EXAMPLES}"))?;

@@ -1,11 +1,11 @@
-//! A file above 600 lines, its tests aside, says in its first lines why it is long: `//! Long because ...`.
+//! Checks that a file of more than 600 lines, without its tests, gives a reason in its first lines: `//! Long because ...`.
 
 use super::fail_if_any;
 use super::files::{Source, Sources, is_test};
 
 const LONGEST: usize = 600;
 
-/// The lines at the top in which the reason stands.
+/// Lines at the top that may contain the reason.
 const TOP: usize = 20;
 
 pub(super) fn check(sources: &Sources) -> anyhow::Result<()> {

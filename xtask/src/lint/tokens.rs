@@ -15,7 +15,7 @@ pub(super) struct References {
     pub(super) test_modules: BTreeSet<String>,
 }
 
-/// Starts of items; after another start, `#[cfg(test)]` covers a field, a variant or an arm.
+/// First words of items. Before another word, `#[cfg(test)]` covers a field, a variant or an arm.
 const ITEMS: [&str; 15] = [
     "pub",
     "fn",
@@ -34,7 +34,7 @@ const ITEMS: [&str; 15] = [
     "macro_rules",
 ];
 
-/// Collects references of a module at this depth: 0 for the crate's root, 1 for `mod a`.
+/// Collects the references of a module at this depth: 0 is the crate's root, 1 is `mod a`.
 pub(super) fn references(tokens: TokenStream, depth: usize) -> References {
     let mut found = References::default();
     walk(tokens, depth, &mut found);
@@ -96,7 +96,7 @@ fn walk(tokens: TokenStream, depth: usize, found: &mut References) {
     }
 }
 
-/// The first segments of the path or the group of paths here.
+/// Collects the first segments of the path or the group of paths at `at`.
 fn first_names(tokens: &[TokenTree], at: usize, found: &mut References) {
     if let Some(name) = ident(tokens, at) {
         found.names.insert(name);
@@ -108,7 +108,7 @@ fn first_names(tokens: &[TokenTree], at: usize, found: &mut References) {
     }
 }
 
-/// The names that `use` declarations of a crate's root bring into it, with the module that each comes from.
+/// The names that a crate's root imports, each with its module.
 pub(super) fn root_names(tokens: TokenStream) -> Vec<(String, String)> {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut found = Vec::new();
@@ -132,7 +132,7 @@ pub(super) fn root_names(tokens: TokenStream) -> Vec<(String, String)> {
     found
 }
 
-/// The names at the ends of a tree of paths.
+/// Collects the last segments of a tree of paths.
 fn leaves(tokens: &[TokenTree], names: &mut Vec<String>) {
     for branch in tokens.split(is_comma) {
         match branch.last() {
@@ -145,7 +145,7 @@ fn leaves(tokens: &[TokenTree], names: &mut Vec<String>) {
     }
 }
 
-/// Past the item, or the field, that starts here.
+/// The index after the item or field that starts at `at`.
 fn skip_item(tokens: &[TokenTree], mut at: usize, found: &mut References) -> usize {
     while matches!(tokens.get(at), Some(TokenTree::Punct(it)) if it.as_char() == '#') {
         at += 2;

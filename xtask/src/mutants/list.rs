@@ -8,12 +8,13 @@ pub(crate) struct Mutant {
     pub(crate) says: &'static str,
     /// The file in `scheduler/src`.
     pub(crate) file: &'static str,
-    /// Texts with their replacements. Each text is there once.
+    /// Texts with their replacements. The file must contain each text once.
     pub(crate) changes: &'static [(&'static str, &'static str)],
 }
 
 impl Mutant {
-    /// Laws of the tree and of past use are beside the code; the others play whole worlds, in `tests/laws`.
+    /// Whether the law is a test beside the code: those of the tree and of past usage. The others run whole engines, in
+    /// `tests/laws`.
     pub(crate) fn is_beside_the_code(&self) -> bool {
         self.law.contains("::tests::")
     }

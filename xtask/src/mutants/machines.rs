@@ -1,5 +1,5 @@
-//! Errors of the dispatcher and of the agent's ledger, each of which the simulation or a test must find. All of them are put into
-//! one copy of the code, each behind the name by which it is switched on: the code itself has no such switch.
+//! Errors of the dispatcher and of the agent's ledger, each of which the simulation or a test must find. One copy of the code
+//! gets all errors, and an environment variable switches one of them on. The repository's code has no such switch.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -19,14 +19,14 @@ pub(super) enum Finder {
 
 /// An error of a machine.
 pub(super) struct Break {
-    /// Switches it on.
+    /// The value of [`VARIABLE`] that switches it on.
     pub(super) name: &'static str,
     /// The error in words.
     pub(super) says: &'static str,
     /// The file.
     file: &'static str,
     by: Finder,
-    /// A text with its replacement. The text is there once.
+    /// A text with its replacement. The file must contain the text once.
     change: (&'static str, &'static str),
 }
 
@@ -163,7 +163,7 @@ pub(super) const BREAKS: &[Break] = &[
     },
 ];
 
-/// The crates that the simulation is made of.
+/// The crates that the simulation needs.
 const MEMBERS: [&str; 12] = [
     "api",
     "audit",
@@ -182,7 +182,7 @@ const MEMBERS: [&str; 12] = [
 /// Crates with errors.
 const BROKEN: [&str; 2] = ["worker-agent/ledger", "hub/dispatcher"];
 
-/// Names the error that is switched on.
+/// The environment variable with the name of the error to switch on.
 const VARIABLE: &str = "SWITCHYARD_BROKEN";
 
 const SWITCH: &str = r#"
@@ -193,7 +193,7 @@ pub(crate) fn is_broken(name: &str) -> bool {
 }
 "#;
 
-/// Puts all of them into a copy, which is built once, and has them found one after the other. How many were missed.
+/// Puts all errors into a copy, builds it once, and switches on one error after the other. Returns how many were missed.
 pub(super) fn judge(breaks: &[&Break], seeds: u64) -> anyhow::Result<usize> {
     let title = format!(
         "put {} errors into the dispatcher and the ledger: build them and the simulation once",
@@ -233,7 +233,7 @@ fn cargo(root: &Path, args: &[&str]) -> Command {
     cargo
 }
 
-/// The test, if it fails.
+/// Runs the test with the error on. Returns the test's name if it fails.
 fn ask(root: &Path, name: &str, package: &str, test: &str) -> anyhow::Result<Option<String>> {
     let mut asked = cargo(root, &["test", "--package", package, "--lib", test]);
     let output =
@@ -247,7 +247,7 @@ fn ask(root: &Path, name: &str, package: &str, test: &str) -> anyhow::Result<Opt
     }
 }
 
-/// The first seed that breaks a law, and how.
+/// Runs the simulation. Returns the first seed that breaks a law, with the violation.
 fn play(root: &Path, name: Option<&str>, seeds: u64) -> anyhow::Result<Option<String>> {
     let mut command = Command::new(root.join("target/debug/switchyard-simulate"));
     command

@@ -1,5 +1,5 @@
-//! `cargo xtask break-engine`: errors are put into a copy of the engine one after the other, and each must fail its law. Then
-//! errors are put into a copy of the dispatcher and the ledger, and the simulation must find each.
+//! `cargo xtask break-engine`: puts errors into a copy of the engine, one after the other, and checks that each fails its law.
+//! Then it does the same with the dispatcher and the ledger, whose errors the simulation must find.
 
 mod list;
 mod machines;
@@ -18,10 +18,10 @@ pub(crate) struct Args {
     /// Only errors whose law or description contains this.
     #[arg(long)]
     only: Option<String>,
-    /// Seeds that a law may take to find an error.
+    /// Seeds within which a law must find an error.
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// How many seeds the simulation plays for each error of the dispatcher and the ledger.
+    /// Seeds within which the simulation must find an error of the dispatcher or the ledger.
     #[arg(long, default_value_t = 3_000)]
     seeds: u64,
 }
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How many errors of the engine are missed by their laws.
+/// Puts the errors into the engine. Returns how many their laws missed.
 fn judge(mutants: &[&Mutant], runs: usize) -> anyhow::Result<usize> {
     let copy = Copy::make()?;
     let title =
@@ -81,7 +81,7 @@ fn judge(mutants: &[&Mutant], runs: usize) -> anyhow::Result<usize> {
     Ok(missed)
 }
 
-/// A workspace with nothing but the engine in it, compiled in the same target directory as the workspace.
+/// A workspace with only the engine, compiled in the target directory of the repository.
 struct Copy {
     root: PathBuf,
 }
@@ -97,7 +97,7 @@ impl Copy {
             copy(&from.join("scheduler").join(directory), &root.join("scheduler").join(directory))?;
         }
         write(&root.join("Cargo.lock"), &read(&from.join("Cargo.lock"))?)?;
-        // Under another name: cargo would take what it compiled of the copy for the engine itself.
+        // The copy needs another package name. Otherwise cargo would take its artifacts for those of the engine.
         let package = read(&from.join("scheduler/Cargo.toml"))?
             .replace("name = \"switchyard-scheduler\"", "name = \"broken-engine\"")
             .replace("{ path = \".\",", "{ path = \".\", package = \"broken-engine\",");
@@ -136,7 +136,7 @@ impl Copy {
         verdict.unwrap_or(Ok(Verdict::Missed))
     }
 
-    /// Whether the law finds nothing.
+    /// Whether the law holds despite the error, so that the error is missed.
     fn holds(&self, mutant: &Mutant) -> anyhow::Result<bool> {
         let target: &[&str] =
             if mutant.is_beside_the_code() { &["--lib"] } else { &["--test", "laws"] };
@@ -168,7 +168,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Copies the files of a directory, and those below it.
+/// Copies a directory with all below it.
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     let entries =
         std::fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;

@@ -1,4 +1,4 @@
-//! `cargo xtask nightly`: what needs hours. A step that fails does not stop the next.
+//! `cargo xtask nightly`: runs the steps that take hours. After a failed step the next one runs.
 
 mod recorded;
 
@@ -18,16 +18,16 @@ const NIGHTLY_TEMPLATES: &str = "10000";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only steps whose name contains one of these; several are separated by commas.
+    /// Only steps whose name contains one of these, separated by commas.
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     only: Vec<String>,
-    /// Only print the steps, and which of them cannot run here.
+    /// Only print the steps, and why some of them cannot run here.
     #[arg(long)]
     list: bool,
-    /// How many minutes each open-ended search goes on.
+    /// Minutes of each search without an end of its own.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1440))]
     minutes: u64,
-    /// The seed that steps with a seed begin at. Default: one that was not used before.
+    /// First seed of the steps with seeds. Default: a new one.
     #[arg(long)]
     seed: Option<u64>,
     /// The harness of Kueue's end-to-end suites; see `cargo xtask kueue-e2e --help`.
@@ -40,11 +40,11 @@ struct Step {
     name: &'static str,
     what: &'static str,
     command: Command,
-    /// Why it cannot run on this machine.
+    /// Why it cannot run on this machine; `None` if it can.
     missing: Option<String>,
-    /// It runs tests with Rust's harness, one at least.
+    /// Whether it runs tests with Rust's harness; then it must run at least one.
     tests: bool,
-    /// How long it takes on two cores where nothing is built.
+    /// Its duration on two cores, builds included.
     usually: String,
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
-/// All steps, the ones that find most first.
+/// All steps, those that find most errors first.
 fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
     let xtask = std::env::current_exe().context("where is the running program?")?;
     let seed = args.seed.unwrap_or_else(test::first_seed).to_string();
@@ -287,7 +287,7 @@ fn missing(step: &str, args: &Args) -> Option<String> {
     Some(why.to_owned())
 }
 
-/// Runs a step to its end; its output goes to a log.
+/// Runs a step to its end, with its output in a log.
 fn play(mut step: Step, dir: &Path) -> anyhow::Result<StepResult> {
     let log = dir.join(format!("{}.log", step.name));
     run::announce(&format!("nightly: {}", step.name), &step.usually);

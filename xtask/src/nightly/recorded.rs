@@ -1,7 +1,7 @@
-//! The results of a benchmark beside those of `docs/benchmarks/recorded.json`.
+//! Compares the results of a benchmark with those in `docs/benchmarks/recorded.json`.
 //!
-//! A figure's name is its path in the benchmark's document, such as `burst dispatch 1000 oursTo floor`. An element of a list
-//! is named by its distinguishing fields.
+//! A figure's name is its path in the benchmark's document, such as `burst dispatch 1000 oursTo floor`. In the path, an element
+//! of a list has the values of the fields that distinguish it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,12 +16,12 @@ type Figures = BTreeMap<String, f64>;
 /// The keys whose values name an element of a list.
 const NAMES: [&str; 5] = ["generator", "form", "jobs", "clusters", "system"];
 
-/// Whether a key names an element. All reports of `scale` have as many jobs: their clusters tell them apart.
+/// Whether a key names an element. All reports of `scale` have the same number of jobs, so only their clusters distinguish them.
 fn is_name(key: &str, element: &Value) -> bool {
     key != "jobs" || element.get("clusters").is_none()
 }
 
-/// A line for each recorded figure that was measured; none when nothing was.
+/// A line for each recorded figure that was measured. `None` if there is none.
 pub(super) fn beside(benchmark: &str, json: &Path) -> Option<String> {
     let recorded: Figures =
         serde_json::from_value(read(&run::root().join("docs/benchmarks/recorded.json"))?).ok()?;

@@ -1,4 +1,4 @@
-//! `docs/conditions.md`: conditions and their reasons, from `api/syntax/src/conditions`.
+//! Makes `docs/conditions.md`: conditions and their reasons, from `api/syntax/src/conditions`.
 
 use anyhow::Context;
 
@@ -18,7 +18,7 @@ pub(super) fn page() -> anyhow::Result<String> {
          Workload; [compatibility](compatibility.md#visibility-api-and-events) says how they differ from Kueue's.",
     );
     out.push_str("\n## Conditions\n\n");
-    // Statuses have no object.
+    // Comments of condition types start with the object. Statuses have none and are left out.
     let rows: Vec<[String; 3]> = types
         .iter()
         .filter_map(|it| {
@@ -35,7 +35,7 @@ pub(super) fn page() -> anyhow::Result<String> {
 }
 
 fn section(part: &Part, type_of: impl Fn(&str) -> Option<String>) -> String {
-    // A message is no reason.
+    // Texts with spaces are messages, not reasons.
     let is_reason = |it: &&Constant| !it.value.is_empty() && !it.value.contains(' ');
     let rows: Vec<[String; 2]> = part
         .constants

@@ -1,4 +1,4 @@
-//! `docs/fields.md`: fields of the CRDs that Kueue does not have, from `deploy/crds`.
+//! Makes `docs/fields.md`: fields of the CRDs that Kueue does not have, from `deploy/crds`.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{head, table};
 use crate::run;
 
-/// How a field's comment says that it is none of Kueue's.
+/// The text in a description that marks a field as not Kueue's.
 const MARK: &str = "Not part of Kueue.";
 
 pub(super) fn page() -> anyhow::Result<String> {

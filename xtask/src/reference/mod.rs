@@ -1,5 +1,5 @@
-//! Reference pages that are made from the sources. `cargo xtask generate` writes them, and the lint
-//! fails while one is stale.
+//! Reference pages made from the sources. `cargo xtask generate` writes them, and the lint fails
+//! while one is stale.
 
 mod conditions;
 mod fields;
@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 
 use crate::run;
 
-/// A page and how its text is made.
+/// The path of a page, and the function that makes its text.
 type Page = (&'static str, fn() -> anyhow::Result<String>);
 
 const PAGES: [Page; 6] = [
@@ -30,7 +30,7 @@ const PAGES: [Page; 6] = [
 /// Writes all pages.
 ///
 /// # Errors
-/// When a source has a form that its page cannot show.
+/// When a source cannot be parsed.
 pub(crate) fn write() -> anyhow::Result<()> {
     for (path, page) in PAGES {
         let text = page().with_context(|| format!("making {path}"))?;
@@ -39,7 +39,7 @@ pub(crate) fn write() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Compares all pages with what the sources say.
+/// Checks that all pages are up to date.
 ///
 /// # Errors
 /// Names the stale pages.

@@ -1,4 +1,4 @@
-//! `docs/labels.md`: labels, annotations, finalizers and gates, from `api/syntax/src/names.rs`.
+//! Makes `docs/labels.md`: labels, annotations, finalizers and gates, from `api/syntax/src/names.rs`.
 
 use super::rust::{Constant, parts, without_links};
 use super::{head, read, table};

@@ -1,4 +1,4 @@
-//! `docs/ports.md`: ports and who connects, with the numbers of the chart.
+//! Makes `docs/ports.md`: the ports, their clients, and their numbers in the chart.
 
 use anyhow::{Context, bail};
 
@@ -7,7 +7,7 @@ use super::{head, read, table};
 const DEPLOYMENT: &str = "deploy/charts/switchyard/templates/deployment.yaml";
 const CONFIGURATION: &str = "api/config/src/manager.rs";
 
-/// A port of the pods: its name in the chart, who serves it, who connects, and the encryption.
+/// The ports of the pods: name in the chart, server, clients, and encryption.
 const PORTS: [[&str; 4]; 4] = [
     [
         "health",
@@ -50,7 +50,7 @@ pub(super) fn page() -> anyhow::Result<String> {
                 "{DEPLOYMENT} has a port {name} that xtask/src/reference/ports.rs does not describe"
             );
         };
-        // The chart computes that of the metrics from the configuration.
+        // The chart computes the port of the metrics from the configuration.
         let number = match field("containerPort") {
             Some(number) if number.parse::<u16>().is_ok() => number.to_owned(),
             _ => metrics_port()?,

@@ -1,4 +1,4 @@
-//! `docs/roles.md`: roles and their rules, from `deploy/rbac`.
+//! Makes `docs/roles.md`: roles and their rules, from `deploy/rbac`.
 
 use anyhow::Context;
 use serde_json::Value;
@@ -33,7 +33,7 @@ pub(super) fn page() -> anyhow::Result<String> {
     Ok(out)
 }
 
-/// One document: nothing if it is no role.
+/// The section of one document. Empty if it is no role.
 fn role(document: &str) -> anyhow::Result<String> {
     let object: Value = serde_saphyr::from_str(document)?;
     let kind = object["kind"].as_str().unwrap_or_default();

@@ -50,8 +50,8 @@ pub(super) fn parts(text: &str) -> Vec<Part> {
     parts
 }
 
-/// Replaces links such as `` [`NAME`] `` and `` [`super::NAME`] `` by what `of` gives for NAME, as
-/// code.
+/// Replaces links such as `` [`NAME`] `` and `` [`super::NAME`] `` by the text that `of` returns for
+/// NAME, as code.
 pub(super) fn without_links(text: &str, of: impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! `docs/values.md`: values of the chart, from its `values.yaml`.
+//! Makes `docs/values.md`: values of the chart, from its `values.yaml`.
 
 use super::{head, read, table};
 

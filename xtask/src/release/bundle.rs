@@ -1,4 +1,4 @@
-//! The inputs of all files of a release.
+//! The inputs from which all files of a release are made.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::run;
 /// The source and its programs.
 pub(crate) struct Bundle {
     pub(crate) source: Source,
-    /// The registry with its path, or nothing.
+    /// The registry with its path; may be empty.
     pub(crate) registry: String,
     pub(crate) programs: Vec<Program>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Program {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The command line as it is downloaded.
+/// An archive with the command line, for download.
 pub(crate) struct CommandLineArchive {
     pub(crate) architecture: String,
     pub(crate) name: String,
@@ -36,7 +36,7 @@ impl Bundle {
         self.programs.push(Program { name, architecture: architecture.to_owned(), bytes });
     }
 
-    /// One program for all architectures.
+    /// A program, once for each architecture.
     pub(crate) fn all_of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Program> {
         self.programs.iter().filter(move |program| program.name == name)
     }

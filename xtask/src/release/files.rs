@@ -17,7 +17,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// An empty directory in place of an earlier release. A directory that holds anything else is left alone.
+    /// Makes an empty directory, or empties one with an earlier release. Any other directory is an error.
     pub(crate) fn empty(dir: &Path) -> anyhow::Result<Self> {
         if dir.exists() {
             let is_empty =

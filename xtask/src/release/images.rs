@@ -10,11 +10,11 @@ use switchyard_images::{Archive, Image, Platform};
 use super::bundle::Bundle;
 use super::programs;
 
-/// Neither root nor a user of the nodes; a number, which `runAsNonRoot` needs to see.
+/// Neither root nor a user of the nodes. `runAsNonRoot` needs a number.
 const USER: &str = "65532:65532";
 
-/// Where programs look for certificate authorities: those of workers whose kubeconfig names none, and of collectors of
-/// traces.
+/// The file where programs look for certificate authorities. They need it for workers whose kubeconfig names no CA, and for
+/// trace collectors.
 const AUTHORITIES: &str = "etc/ssl/certs/ca-certificates.crt";
 
 /// An image of the release.
@@ -23,7 +23,7 @@ pub(crate) struct ReleasedImage {
     pub(crate) program: &'static str,
     /// The archive's file.
     pub(crate) file: String,
-    /// The name that clusters pull it by, with its tag.
+    /// The name with tag by which clusters pull it.
     pub(crate) reference: String,
     pub(crate) archive: Archive,
 }
@@ -81,7 +81,7 @@ fn image(
     })
 }
 
-/// Mozilla's authorities, of the version in Cargo.lock: those of a build machine would differ from machine to machine.
+/// Mozilla's certificate authorities, of the version in Cargo.lock. Those of build machines differ.
 fn authorities() -> String {
     let pem = |der: &[u8]| {
         let text = BASE64_STANDARD.encode(der);

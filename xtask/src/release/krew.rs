@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::bundle::{Bundle, CommandLineArchive};
 
-/// The manifest. Without a URL, krew takes it with `--archive` alone.
+/// The manifest. Without a URL, krew can install it only with `--archive`.
 pub(crate) fn manifest(bundle: &Bundle, archives: &[CommandLineArchive], url: &str) -> String {
     let mut text = format!(
         "apiVersion: krew.googlecontainertools.github.com/v1alpha2\nkind: Plugin\nmetadata:\n  name: switchyard\nspec:\n  \

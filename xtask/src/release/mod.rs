@@ -1,4 +1,4 @@
-//! `cargo xtask release`: everything that a release consists of, in one directory. The same commit gives the same bytes.
+//! `cargo xtask release`: builds all files of a release into one directory. The same commit gives the same bytes.
 
 mod bundle;
 mod files;
@@ -23,30 +23,30 @@ use crate::run;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to. Files of an earlier release there are removed.
+    /// The output directory. Files of an earlier release there are removed.
     #[arg(long, value_name = "DIR", default_value = "target/dist")]
     out: PathBuf,
-    /// The registry that clusters pull the images from, with its path: HOST/PATH. Empty: images have no registry in their
-    /// names, which is how archives are loaded.
+    /// The registry from which clusters pull the images, with its path: HOST/PATH. Empty: image names have no registry, for
+    /// images that are loaded from archives.
     #[arg(long, env = "SWITCHYARD_REGISTRY", value_name = "HOST/PATH", default_value = "", value_parser = registry)]
     registry: String,
-    /// Where the release's files can be downloaded, for the krew manifest.
+    /// The URL from which the release's files can be downloaded, for the krew manifest.
     #[arg(long, env = "SWITCHYARD_DOWNLOAD_URL", value_name = "URL", default_value = "")]
     download_url: String,
-    /// Programs that were built on a machine of another architecture, as ARCH=DIR: amd64=dist or arm64=dist. Can be
+    /// Programs built on a machine of another architecture, as ARCH=DIR: amd64=dist or arm64=dist. Can be
     /// repeated.
     #[arg(long, value_name = "ARCH=DIR", value_parser = architecture_and_directory)]
     programs: Vec<(String, PathBuf)>,
-    /// Only build the programs of this machine's architecture.
+    /// Build only the programs of this machine's architecture.
     #[arg(long, conflicts_with_all = ["programs", "twice"])]
     programs_only: bool,
-    /// The profile of cargo to build with. `draft` builds in a few minutes, for trying this command.
+    /// Cargo's profile for the build. `draft` builds in a few minutes, to try this command.
     #[arg(long, value_name = "PROFILE", default_value = "release")]
     profile: String,
     /// Also build from a second clone in another directory, and compare all files.
     #[arg(long)]
     twice: bool,
-    /// Build although files are changed and not committed. The version then shows it.
+    /// Build even with uncommitted changes. The version then shows this.
     #[arg(long)]
     uncommitted: bool,
 }

@@ -1,4 +1,4 @@
-//! Static programs: nothing has to be installed beside them.
+//! Builds static programs, which need no other files.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(crate) fn build(source: &Source, profile: &str) -> anyhow::Result<PathBuf> {
     with_stamps(source.stamps(), profile)
 }
 
-/// As [`build`], with these variables.
+/// As [`build`], with these environment variables.
 pub(crate) fn with_stamps(
     stamps: impl IntoIterator<Item = (&'static str, String)>,
     profile: &str,
@@ -52,7 +52,7 @@ pub(crate) fn with_stamps(
     Ok(run::target().join(target).join(profile))
 }
 
-/// Directories of this machine, and what programs call them.
+/// Directories of this machine, and the names that replace them in programs.
 fn same_everywhere() -> Vec<(PathBuf, &'static str)> {
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo"));
     let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home);
@@ -63,13 +63,13 @@ fn same_everywhere() -> Vec<(PathBuf, &'static str)> {
         .collect()
 }
 
-/// Variables by which the compilers write no path of this machine into a program.
+/// Environment variables that keep the compilers from writing paths of this machine into a program.
 fn flags(paths: &[(PathBuf, &str)]) -> anyhow::Result<Vec<(&'static str, OsString)>> {
     let text = |path: &Path| {
         path.to_str().map(str::to_owned).with_context(|| format!("{} is not UTF-8", path.display()))
     };
     let (mut rust, mut c) = (Vec::new(), Vec::new());
-    // The last one that fits counts for rustc and for gcc: the longest path has to come last.
+    // For rustc and gcc, the last matching path counts, so the longest comes last.
     let mut paths = paths.to_vec();
     paths.sort_by_key(|(path, _)| path.as_os_str().len());
     for (path, name) in paths {

@@ -13,7 +13,7 @@ use super::programs;
 use crate::run;
 use tree::{Crate, Tree};
 
-/// The crates of a program.
+/// The SBOM of a program: its crates.
 pub(crate) fn of_program(bundle: &Bundle, program: &Program) -> anyhow::Result<Vec<u8>> {
     let tree = tree(program.name, &program.architecture)?;
     let mut component =
@@ -32,7 +32,7 @@ pub(crate) fn of_program(bundle: &Bundle, program: &Program) -> anyhow::Result<V
     document(bundle, &component, &tree.crates().map(library).collect(), &dependencies)
 }
 
-/// The content of an image: its program, for each architecture, and the list of authorities.
+/// The SBOM of an image: its program for each architecture, and the list of certificate authorities.
 pub(crate) fn of_image(bundle: &Bundle, image: &ReleasedImage) -> anyhow::Result<Vec<u8>> {
     let mut container =
         component("container", &image.reference, &bundle.source.version, &image.reference);
@@ -68,7 +68,7 @@ fn tree(program: &str, architecture: &str) -> anyhow::Result<Tree> {
     let mut tree =
         run::cargo(&["tree", "--locked", "--edges", "normal,no-proc-macro", "--prefix", "depth"]);
     tree.args(["--format", tree::FORMAT, "--target", programs::target(architecture)]);
-    // All three, as they are built: features are the same in all of them.
+    // All programs at once, as they are built, so that the features are those of the build.
     tree.args(programs::NAMES.iter().flat_map(|name| ["--package", name]));
     Tree::parse(&run::output(tree)?, program, &tree::checksums(&lock()?))
 }
@@ -98,7 +98,7 @@ fn reference_of(it: &Crate) -> String {
     format!("pkg:cargo/{}@{}", it.name, it.version)
 }
 
-/// The document. Its serial number follows from its content, so that the same release has the same one.
+/// The document. Its serial number is derived from its content, so that equal releases have equal ones.
 fn document(
     bundle: &Bundle,
     component: &Value,

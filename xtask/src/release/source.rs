@@ -15,9 +15,9 @@ pub(crate) const STAMPS: [&str; 2] = ["SWITCHYARD_GIT_COMMIT", "SWITCHYARD_BUILD
 pub(crate) struct Source {
     /// The version of the workspace.
     pub(crate) version: String,
-    /// The commit; with `-changed` behind it where files differ from it.
+    /// The commit, followed by `-changed` if files differ from it.
     pub(crate) commit: String,
-    /// When the commit was made: the time in all files of the release.
+    /// The time of the commit, which is also the time in all files of the release.
     pub(crate) date: Timestamp,
 }
 
@@ -25,7 +25,7 @@ impl Source {
     /// The checkout's commit.
     ///
     /// # Errors
-    /// When there is no repository; when files are changed, unless `uncommitted` allows that.
+    /// Without a repository; and with uncommitted changes, unless `uncommitted` allows them.
     pub(crate) fn of_checkout(uncommitted: bool) -> anyhow::Result<Self> {
         let mut commit = git(&["rev-parse", "HEAD"]).context("a release needs the repository")?;
         if !git(&["status", "--porcelain"])?.is_empty() {
@@ -50,8 +50,8 @@ impl Source {
     }
 }
 
-/// The build information of programs outside a release. Variables of the environment come first, as the Dockerfile
-/// sets them. Without a repository the commit is unknown, and the date is the build's.
+/// The build information of programs outside a release. Environment variables, which the Dockerfile sets, take precedence.
+/// Without a repository the commit is unknown, and the date is that of the build.
 pub(crate) fn stamps() -> Vec<(&'static str, String)> {
     let source = Source::of_checkout(true).ok();
     let (commit, date) =

@@ -1,4 +1,4 @@
-//! Whether a second build of the same commit gives the same bytes.
+//! Checks that a second build of the same commit gives the same bytes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use super::Args;
 use super::files::SUMS;
 use crate::run;
 
-/// Builds the release from a clone in another directory, with nothing built there before, and compares the digests.
+/// Builds the release from a fresh clone in another directory, and compares the digests.
 pub(crate) fn compare(args: &Args, first: &Path) -> anyhow::Result<()> {
     if args.uncommitted {
         bail!("--twice builds a clone, which has no changes that are not committed");

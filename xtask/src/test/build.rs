@@ -1,8 +1,7 @@
-//! Compiles everything that tests run, with one set of features.
+//! Compiles all tests and the programs that they start, with one set of features.
 //!
-//! Cargo unites the features of all packages that one command selects, and those of dev-dependencies where tests are
-//! among the targets. Both commands here select the whole workspace and its tests. So each dependency is compiled
-//! once.
+//! Cargo unites the features of all packages that a command selects. With tests among the targets, it adds those of
+//! dev-dependencies. Both commands here select the whole workspace and its tests, so each dependency is compiled once.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -11,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::run;
 
-/// A program with tests in it.
+/// A compiled target with tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
     /// The package, such as `switchyard-hub`.
@@ -24,12 +23,12 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Whether Rust's test harness runs it. Benchmarks have a `main` of their own.
+    /// Whether it has Rust's test harness. Benchmarks have their own `main`.
     pub(super) fn has_harness(&self) -> bool {
         self.kind != "bench"
     }
 
-    /// The command that runs a test again, or the whole program, with the seeds of the failed run.
+    /// The command that repeats a test, or the whole program, with the seeds of the failed run.
     pub(super) fn again(&self, seeds: &str, test: &str) -> String {
         let target = match self.kind.as_str() {
             "lib" => "--lib".to_owned(),
@@ -39,7 +38,7 @@ impl Program {
         format!("{seeds} cargo test --package {} {target}{name}", self.package)
     }
 
-    /// As reports name it: `switchyard-hub` or `switchyard-hub transport`.
+    /// Its name in reports, such as `switchyard-hub` or `switchyard-hub transport`.
     pub(super) fn title(&self) -> String {
         match self.kind.as_str() {
             "lib" => self.package.clone(),
@@ -49,8 +48,8 @@ impl Program {
     }
 }
 
-/// The unit and property tests of all packages. Cargo compiles dependencies again when it selects fewer packages, because
-/// features differ.
+/// Compiles the unit and property tests of all packages. With fewer packages the features would differ, and cargo would compile
+/// dependencies again.
 pub(super) fn unit() -> anyhow::Result<Vec<Program>> {
     let found = programs(&[
         "test",
@@ -63,7 +62,7 @@ pub(super) fn unit() -> anyhow::Result<Vec<Program>> {
     Ok(found)
 }
 
-/// The tests on real control planes, and the programs that they start.
+/// Compiles the tests on real control planes, and the programs that they start.
 pub(super) fn cluster() -> anyhow::Result<Program> {
     let args = [
         "build",
@@ -87,14 +86,14 @@ fn programs(args: &[&str]) -> anyhow::Result<Vec<Program>> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(program).collect())
 }
 
-/// Reads one of cargo's messages.
+/// The program in one of cargo's messages, if there is one.
 fn program(line: &str) -> Option<Program> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
         return None;
     }
     let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
-    // An id is `path+file:///switchyard/hub#switchyard-hub@0.1.0` or `path+file:///switchyard/xtask#0.1.0`.
+    // The form is `path+file:///switchyard/hub#switchyard-hub@0.1.0` or `path+file:///switchyard/xtask#0.1.0`.
     let id = text(&message["package_id"])?;
     let (path, version) = id.rsplit_once('#')?;
     let package = match version.split_once('@') {
@@ -109,7 +108,7 @@ fn program(line: &str) -> Option<Program> {
     Some(Program { package, target, kind, path: message["executable"].as_str()?.into() })
 }
 
-/// A program as `cargo test` starts it: in its package's directory.
+/// A command that starts a program as `cargo test` does: in its package's directory.
 pub(super) fn start(program: &Program, packages: &super::workspace::Workspace) -> Command {
     let mut command = Command::new(&program.path);
     command.current_dir(packages.directory(&program.package).unwrap_or_else(run::root));

@@ -1,11 +1,11 @@
 //! Selects the tests that a change can have broken.
 //!
-//! A changed file belongs to a package, and everything that depends on the package is tested. Where the change touches
-//! only files of cluster tests, only those are run, and those that use them. A file that decides how everything is built,
-//! such as `Cargo.lock`, concerns all packages.
+//! A changed file belongs to a package, and the package and all that depend on it are tested. If a change touches only files of
+//! cluster tests, only these run, and those that use them. A file that affects every build, such as `Cargo.lock`, selects all
+//! packages.
 //!
-//! A source that names a file, or the directory in which it lies, reads it when it is built or run, as in
-//! `include_str!("../../deploy/Dockerfile")`. It counts as changed with that file, wherever the file lies.
+//! A source that names a file or its directory, as in `include_str!("../../deploy/Dockerfile")`, reads it when it is built or
+//! run. So the source counts as changed with that file, whatever package has the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,14 +16,14 @@ use anyhow::{Context, bail};
 use super::workspace::Workspace;
 use crate::run;
 
-/// The package of the cluster tests, and where they lie.
+/// The package of the cluster tests, and their directory.
 const PACKAGE: &str = "switchyard-cluster-tests";
 const CLUSTER_TESTS: &str = "e2e/tests/cluster";
 
-/// The module that has all files of cluster tests in it.
+/// The root module of the cluster tests.
 const MAIN: &str = "main";
 
-/// Decide how everything is built or run.
+/// Files and directories that affect every build or run.
 const EVERYTHING: [&str; 6] =
     ["Cargo.toml", "Cargo.lock", ".cargo", "rustfmt.toml", "clippy.toml", "rust-toolchain.toml"];
 
@@ -35,7 +35,7 @@ pub(super) struct Selection {
     pub(super) cluster: ClusterTests,
 }
 
-/// Which files of cluster tests are to be run.
+/// The files of cluster tests to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ClusterTests {
     None,
@@ -52,7 +52,7 @@ impl ClusterTests {
         }
     }
 
-    /// Whether it has more than this file.
+    /// Whether it selects any file but this one.
     pub(super) fn wants_other_than(&self, file: &str) -> bool {
         match self {
             Self::None => false,
@@ -62,7 +62,7 @@ impl ClusterTests {
     }
 }
 
-/// The changes since a commit, committed or not.
+/// Selects tests by the changes since a commit, committed or not.
 pub(super) fn since(commit: &str, workspace: &Workspace) -> anyhow::Result<Selection> {
     let mut files = BTreeSet::new();
     for args in [
@@ -100,7 +100,7 @@ impl Sources {
         Self(files.filter_map(read).collect())
     }
 
-    /// Sources that read a file: they name it, or a directory above it as the end of a path.
+    /// Sources that read a file: they contain its name, or a path that ends with a directory above it.
     fn readers(&self, file: &Path) -> impl Iterator<Item = &Path> {
         let named = |path: &Path| {
             let path = path.display();
@@ -117,7 +117,7 @@ impl Sources {
             .map(|(path, _)| path.as_path())
     }
 
-    /// Files of cluster tests that use one of these modules, directly or not, and these themselves.
+    /// These modules, and all files of cluster tests that use one of them, directly or not.
     fn users(&self, modules: BTreeSet<String>) -> BTreeSet<String> {
         let mut found = modules;
         loop {
@@ -166,7 +166,7 @@ fn select(files: &BTreeSet<PathBuf>, workspace: &Workspace, sources: &Sources) -
 fn cluster_file(path: &Path) -> Option<String> {
     let below = path.strip_prefix(CLUSTER_TESTS).ok()?;
     let first = below.components().next()?.as_os_str().to_str()?;
-    // A file beside the tests that is none, such as `seconds.json`, concerns the package.
+    // Other files in the directory, such as `seconds.json`, belong to the package.
     let name =
         first.strip_suffix(".rs").or_else(|| (below.components().count() > 1).then_some(first))?;
     Some(name.to_owned())

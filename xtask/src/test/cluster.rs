@@ -1,4 +1,4 @@
-//! The tests on real control planes: each group of files in a process of its own, several processes at once.
+//! Runs the tests on real control planes: each file in its own process, several processes at once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::process::Command;
@@ -15,18 +15,18 @@ use super::nodes;
 use crate::report::{Counts, Failure, Report, Tier};
 use crate::{run, times};
 
-/// Seconds of each file on two cores, for a machine that has measured none: which comes first, not how long it may take.
+/// Seconds of each file on two cores, for a machine without measurements. They only decide the order.
 const RECORDED: &str = include_str!("../../../e2e/tests/cluster/seconds.json");
 
-/// Seconds that a file is expected to take when no run has measured it.
+/// Assumed seconds of a file that no run has measured.
 const UNKNOWN: f64 = 60.0;
 
-/// Files that run alone, after all others. `job_writes` bounds how many of the controller's writes are refused, and a
-/// controller that waits for a processor sees its own writes late.
+/// Files that run alone, after all others. `job_writes` limits the refused writes of the controller, and on a busy machine a
+/// controller sees its own writes late.
 const ALONE: [&str; 1] = ["job_writes"];
 
-/// How often Go's garbage collector runs in control planes, as `GOGC`. They live for minutes and have memory to spare;
-/// at Go's default of 100 they take a sixth more processor time.
+/// `GOGC` of control planes: how often Go's garbage collector runs. At Go's default of 100 they take a sixth more CPU time, and
+/// they have enough memory.
 const GOGC: &str = "400";
 
 /// One process.
@@ -36,7 +36,7 @@ pub(super) struct File {
     tests: Vec<String>,
 }
 
-/// Runs the tests whose names contain the filter and whose files are wanted, in `at_once` processes at a time.
+/// Runs the tests whose names contain the filter and whose files are selected, in at most `at_once` processes.
 pub(super) fn run(
     report: &Report,
     program: &Program,
@@ -87,7 +87,7 @@ fn take(queue: &Mutex<VecDeque<File>>) -> Option<File> {
     queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
 }
 
-/// The files, the longest first, so that no long one is left for the end.
+/// The files, the longest first, so that no long one starts last.
 pub(super) fn list(program: &Program, filter: Option<&str>) -> anyhow::Result<Vec<File>> {
     let mut list = Command::new(&program.path);
     list.args(["--list", "--format", "terse"]).args(filter);

@@ -11,7 +11,7 @@ use super::workspace::Workspace;
 use crate::programs;
 use crate::report::{Counts, Failure, Report, Tier};
 
-/// The test programs whose inputs are random, in tests whose names contain one of the words. No word stands for all.
+/// Test programs with random inputs, and parts of the names of such tests. No part means all tests.
 const RANDOM: [(&str, &[&str]); 12] = [
     ("switchyard-api", &[]),
     ("switchyard-api test conversion", &[]),
@@ -27,11 +27,11 @@ const RANDOM: [(&str, &[&str]); 12] = [
     ("switchyard-syntax", &[]),
 ];
 
-/// The simulation's tests. With them cargo builds the program that plays seeds.
+/// The tests of the simulation. Their build also builds the program that runs seeds.
 const SIMULATION: &str = "switchyard-simulation test seeds";
 
-/// Runs the property tests once, then the simulation for what is left of the seconds, a quarter of them at least. Prints
-/// the first seed. Where `all` packages are tested, a program that is missing is a failure.
+/// Runs the property tests once, then the simulation for the rest of the seconds, at least for a quarter of them. Prints the
+/// first seed. If `all` packages are tested, a missing program is a failure.
 pub(super) fn run(
     report: &Report,
     tests: &[Program],
@@ -97,13 +97,13 @@ fn simulate(seed: u64, seconds: f64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A seed that no earlier run used: the milliseconds of the clock. The seeds of the simulation's tests are far below it.
+/// A seed that no earlier run used: the time in milliseconds, which is far above the seeds of the simulation's tests.
 pub(crate) fn first_seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whether anything random is among these programs.
+/// Whether one of these programs has random inputs.
 pub(super) fn has_any(tests: &[Program]) -> bool {
     let random =
         |title: &str| title == SIMULATION || RANDOM.iter().any(|(random, _)| *random == title);

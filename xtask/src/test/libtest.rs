@@ -1,4 +1,4 @@
-//! Runs a test program and reads what Rust's test harness prints.
+//! Runs a test program and parses the output of Rust's test harness.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -13,13 +13,13 @@ use switchyard_parts::paths::keep_logs_of;
 use crate::report::{Counts, Failure};
 use crate::run;
 
-/// A program that prints nothing for so long is killed. The longest single test takes about two minutes.
+/// A program that prints nothing for this long is killed. The longest single test takes about two minutes.
 const SILENCE: Duration = Duration::from_secs(600);
 
 /// Lines of a panic's message that a report repeats.
 const MESSAGE_LINES: usize = 30;
 
-/// The variables of [`SEEDS`] as a run has them, for a command that repeats it.
+/// The variables of [`SEEDS`] with their values, for a command that repeats a run.
 pub(super) fn seeds() -> String {
     let value = |variable: &str| std::env::var(variable).unwrap_or_else(|_| FIXED.to_owned());
     SEEDS.map(|variable| format!("{variable}={}", value(variable))).join(" ")
@@ -37,26 +37,26 @@ pub(super) const SEEDS: [&str; 4] =
 pub(super) struct Outcome {
     pub(super) counts: Counts,
     pub(super) failures: Vec<Failure>,
-    /// Seconds from the program's start to each test's end, by name.
+    /// The end of each test in seconds since the program's start, by name.
     pub(super) ends: Vec<(String, f64)>,
 }
 
-/// The fixed seeds of every run, so that a new failure comes from the change. A variable that is set stays as it is.
+/// Sets the seeds to fixed values, so that a new failure comes from the change. Variables that are set already stay.
 pub(super) fn fix_seeds(command: &mut Command) {
     for variable in SEEDS.into_iter().filter(|variable| std::env::var_os(variable).is_none()) {
         command.env(variable, FIXED);
     }
 }
 
-/// Where a program's output is kept: `target/test-logs/NAME.log`.
+/// The file for a program's output: `target/test-logs/NAME.log`.
 fn log(name: &str) -> anyhow::Result<PathBuf> {
     let dir = run::target().join("test-logs");
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     Ok(dir.join(format!("{}.log", name.replace(|letter: char| !letter.is_alphanumeric(), "-"))))
 }
 
-/// Runs a test program to its end, its output in a log. A program with Rust's test harness that ends without the harness's
-/// last line has failed, whatever its exit code.
+/// Runs a test program to its end, with its output in a log. A program with Rust's test harness has failed if the harness's
+/// last line is missing, whatever the exit code.
 ///
 /// # Errors
 /// When the program cannot be started, or its output cannot be written.
@@ -65,7 +65,7 @@ pub(super) fn run(name: &str, mut command: Command, has_harness: bool) -> anyhow
     let mut file =
         File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
     let stderr = file.try_clone().with_context(|| format!("cannot share {}", log.display()))?;
-    // An error's message says what happened; its backtrace only hides the message.
+    // A backtrace would only hide the error's message.
     command
         .env("RUST_LIB_BACKTRACE", "0")
         .stdin(Stdio::null())
@@ -108,7 +108,7 @@ pub(super) fn run(name: &str, mut command: Command, has_harness: bool) -> anyhow
         }
         (false, true) => String::new(),
     };
-    // A killed process could not keep them itself.
+    // A killed process cannot keep its logs itself.
     let kept = if ended.is_empty() { Vec::new() } else { keep_logs_of(child.id()) };
     let logs: Vec<String> =
         kept.into_iter().chain([log]).map(|path| path.display().to_string()).collect();
@@ -123,7 +123,7 @@ struct Reader {
     failed: Vec<(String, Vec<String>)>,
     /// The failed test whose output is being read.
     section: Option<usize>,
-    /// The harness has printed how its tests ended.
+    /// Whether the harness has printed the result of all tests.
     has_result: bool,
 }
 
@@ -150,7 +150,7 @@ impl Reader {
     }
 
     fn end(mut self, name: &str, ended: &str, program_logs: &[String]) -> Outcome {
-        // With failed tests and the harness's last line, an exit code of its own says nothing new.
+        // If failed tests and the harness's last line are known, the exit code adds nothing.
         if !ended.is_empty() && (self.failed.is_empty() || !self.has_result) {
             let message = format!("it {ended}");
             let logs = program_logs.to_vec();
@@ -179,12 +179,12 @@ impl Reader {
     }
 }
 
-/// How many tests passed, by all that a program has printed.
+/// The number of passed tests in a program's output.
 pub(crate) fn passed(text: &str) -> u64 {
     text.lines().map(|line| result(line).passed).sum()
 }
 
-/// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; ...`; any other line counts nothing.
+/// Parses `test result: ok. 3 passed; 0 failed; 1 ignored; ...`. Other lines give zeros.
 fn result(line: &str) -> Counts {
     let mut counts = Counts::default();
     let Some((_, numbers)) =
@@ -220,7 +220,7 @@ fn message(printed: &[String]) -> String {
     lines.join("\n")
 }
 
-/// The directories that the harness of the cluster tests names.
+/// The directories of logs that the harness of the cluster tests has printed.
 fn logs(printed: &[String]) -> Vec<String> {
     let mut logs: Vec<String> = printed
         .iter()

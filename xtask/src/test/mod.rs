@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every check and every test, in tiers, and how many there were.
+//! `cargo xtask test`: runs all checks and tests, in tiers, and counts them.
 
 mod build;
 mod changed;
@@ -22,21 +22,21 @@ use workspace::Workspace;
 use crate::report::{Counts, Failure, Report, Tier};
 use crate::{lint, run};
 
-/// Etcd and Kubernetes are built from their Go modules.
+/// Why cluster tests cannot run: etcd and Kubernetes are built from their Go modules.
 const NO_GO: &str = "there is no go command to build etcd and Kubernetes with; install Go";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only these tiers; several are separated by commas.
+    /// Only these tiers, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Tier>,
-    /// Only what the change since this commit can have broken, committed or not. Default: since HEAD.
+    /// Only tests that changes since this commit, committed or not, can have broken. Default: HEAD.
     #[arg(long, value_name = "COMMIT", num_args = 0..=1, default_missing_value = "HEAD", conflicts_with = "filter")]
     changed: Option<String>,
-    /// How many seconds the simulation and the property tests run with new seeds. 0 leaves them out.
+    /// Seconds for the simulation and the property tests with new seeds. 0 leaves them out.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     fresh: u64,
-    /// How many files of cluster tests run at once. Default: two for each processor.
+    /// Number of files of cluster tests that run at once. Default: two for each processor.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=32))]
     at_once: Option<u16>,
     /// Only tests whose name contains this. Leaves out the lint and new seeds.
@@ -53,7 +53,7 @@ impl Args {
         }
     }
 
-    /// The flag that leaves a tier out.
+    /// The flag that left a tier out, for the report.
     fn why_not(&self, tier: Tier) -> &'static str {
         match tier {
             _ if !self.named(if tier == Tier::Fresh { Tier::Unit } else { tier }) => "--only",
@@ -145,7 +145,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     report.end()
 }
 
-/// Says what is about to run.
+/// Prints what will run.
 fn announce(args: &Args, selection: Option<&Selection>) {
     let tiers = [Tier::Lint, Tier::Unit, Tier::Fresh, Tier::Cluster, Tier::Nodes];
     let tiers: Vec<&str> =
@@ -192,7 +192,7 @@ impl Plan<'_> {
         self.args.wants(Tier::Nodes) && self.cluster.wants(nodes::FILE)
     }
 
-    /// The tiers that run the program of the cluster tests.
+    /// The selected tiers that run the program of the cluster tests.
     fn selected(&self) -> impl Iterator<Item = (Tier, &'static str)> {
         let cluster =
             self.selects_cluster().then_some((Tier::Cluster, "tests on real control planes"));
@@ -204,7 +204,7 @@ impl Plan<'_> {
         self.has_go && (self.selects_cluster() || runs_nodes)
     }
 
-    /// In the last line stands what flags left out: a run of a part is no proof of the whole.
+    /// Adds to the last line what flags left out, because a partial run proves less.
     fn name_what_is_left_out(&self, report: &Report) {
         for tier in [Tier::Lint, Tier::Unit, Tier::Fresh, Tier::Cluster, Tier::Nodes] {
             if !self.args.wants(tier) {
@@ -262,7 +262,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Examples in documentation, which cargo compiles itself.
+    /// Runs the examples in documentation, which cargo compiles itself.
     fn doc_tests(&self, report: &Report) {
         let title = "examples in documentation";
         let ran = report.part(Tier::Unit, title, || {

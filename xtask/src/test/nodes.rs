@@ -1,4 +1,4 @@
-//! The tests on real nodes: those of one file of the cluster tests, in a network of their own.
+//! Runs the tests on real nodes: one file of the cluster tests, in its own network.
 
 use std::process::Command;
 
@@ -11,10 +11,10 @@ use crate::report::{Report, Tier};
 /// The file of cluster tests that needs real nodes.
 pub(super) const FILE: &str = "nodes";
 
-/// As reports name the tier's tests.
+/// The name of the tier's tests in reports.
 pub(super) const TITLE: &str = "tests on real nodes";
 
-/// Why containers do not run here.
+/// Why containers cannot run here. `None` if they can.
 pub(crate) fn why_not() -> Option<String> {
     Containers::find()
         .and_then(|containers| containers.check())
@@ -22,7 +22,7 @@ pub(crate) fn why_not() -> Option<String> {
         .map(|reason| format!("{reason:#}"))
 }
 
-/// Whether containers run here. If not, the tests are recorded as skipped, with the reason.
+/// Whether containers can run here. If not, records the tests as skipped, with the reason.
 pub(super) fn can_run(report: &Report) -> bool {
     let reason = why_not();
     if let Some(reason) = &reason {
@@ -36,7 +36,7 @@ pub(super) fn run(report: &Report, program: &Program, filter: Option<&str>) {
     let listed =
         report.part(Tier::Nodes, "list the tests on real nodes", || cluster::list(program, filter));
     let Some(file) = listed.into_iter().flatten().find(|file| file.name == FILE) else { return };
-    // switchyard_e2e::nodes looks for this variable.
+    // `switchyard_e2e::nodes` reads this variable.
     let mut command = Command::new("unshare");
     command.arg("--net").arg(&program.path).env("SWITCHYARD_OWN_NETWORK", "yes");
     cluster::one(report, Tier::Nodes, TITLE, command, &file);

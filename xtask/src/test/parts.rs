@@ -1,4 +1,4 @@
-//! The programs of the test clusters, built from Go modules once per machine.
+//! Builds the programs of the test clusters from Go modules, once per machine.
 
 use switchyard_parts::{Part, Parts};
 
@@ -19,7 +19,7 @@ const PARTS: [Part; 10] = [
     Part::PodRequests,
 ];
 
-/// Builds what is missing; `nodes`: also what real nodes need. False when a part cannot be built.
+/// Builds missing parts, with `nodes` also those of real nodes. Returns false if a part cannot be built.
 pub(super) fn build(report: &Report, nodes: bool) -> bool {
     let title = "build etcd, Kubernetes, kwok, Kueue, Helm and kubectl";
     let built = report.part(Tier::Build, title, || {
@@ -36,7 +36,7 @@ pub(super) fn has_go() -> bool {
     run::has("go", "version")
 }
 
-/// Whether one of them is still to be built, as on a new machine.
+/// Whether one of them is not built yet, as on a new machine.
 pub(super) fn missing() -> bool {
     Parts::new().is_ok_and(|parts| PARTS.iter().any(|part| !parts.is_built(*part)))
 }

@@ -1,4 +1,4 @@
-//! The workspace's packages and which depends on which.
+//! The packages of the workspace, and their dependencies on each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,12 +18,12 @@ pub(super) struct Workspace {
 #[derive(Debug)]
 struct Package {
     directory: PathBuf,
-    /// The workspace's packages that it depends on directly, also for its tests or its build script.
+    /// The workspace's packages that it depends on directly, also for tests or for its build script.
     uses: BTreeSet<String>,
 }
 
 impl Workspace {
-    /// Asks cargo.
+    /// Reads the packages from `cargo metadata`.
     pub(super) fn read() -> anyhow::Result<Self> {
         let metadata = run::output(run::cargo(&[
             "metadata",
@@ -57,7 +57,7 @@ impl Workspace {
         Ok(Self { root, packages })
     }
 
-    /// Where a package lies.
+    /// The directory of a package.
     pub(super) fn directory(&self, package: &str) -> Option<PathBuf> {
         self.packages.get(package).map(|package| package.directory.clone())
     }
@@ -66,7 +66,7 @@ impl Workspace {
         self.packages.keys().map(String::as_str)
     }
 
-    /// The package to which a file belongs, named relative to the root. The innermost wins: `hub/pki` lies in `hub`.
+    /// The package of a file, whose path is relative to the root. The innermost counts: `hub/pki` lies in `hub`.
     pub(super) fn owner(&self, file: &Path) -> Option<&str> {
         let file = self.root.join(file);
         let owners =

@@ -1,10 +1,10 @@
-//! Fields left out, or set to what Kueue's webhooks would make of them if they were.
+//! Removes fields, or sets them to the values that Kueue's webhooks would default them to.
 
 use serde_json::{Value, json};
 
 use super::changed;
 
-/// Fields that may simply be missing.
+/// Optional fields.
 const OPTIONAL: [&str; 15] = [
     "minCount",
     "nodeSelector",
@@ -23,7 +23,7 @@ const OPTIONAL: [&str; 15] = [
     "onFlavors",
 ];
 
-/// The simplest value of fields that must be there.
+/// The simplest value of a required field.
 fn plainest(field: &str) -> Option<Value> {
     Some(match field {
         "preemption" => json!({
@@ -42,14 +42,14 @@ fn plainest(field: &str) -> Option<Value> {
     })
 }
 
-/// Each field of each object in turn left out or made plain, and each pod set removed that has others beside it.
+/// Scenarios with one field removed or set to its simplest value, and scenarios without one of several pod sets.
 pub(super) fn simpler(scenario: &Value) -> Vec<Value> {
     let mut pointers = Vec::new();
     collect(scenario, "", &mut pointers);
     pointers.iter().filter_map(|(parent, field)| simplified(scenario, parent, field)).collect()
 }
 
-/// The places of all fields and elements: the parent's JSON pointer, and the last part.
+/// Collects the places of all fields and list elements: the parent's JSON pointer, and the last part.
 fn collect(value: &Value, at: &str, into: &mut Vec<(String, String)>) {
     let children: Vec<(String, &Value)> = match value {
         Value::Array(list) => {

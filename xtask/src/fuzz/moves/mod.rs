@@ -1,4 +1,4 @@
-//! Ways to make a scenario smaller, each of which leaves a valid one.
+//! Ways to make a scenario smaller and keep it valid.
 
 mod fields;
 mod objects;
@@ -6,7 +6,7 @@ mod steps;
 
 use serde_json::Value;
 
-/// All scenarios that are one removal smaller, those that remove most first.
+/// All scenarios that are one removal smaller, the largest removals first.
 pub(crate) fn smaller(scenario: &Value) -> Vec<Value> {
     let mut all = steps::without_steps(scenario);
     all.extend(objects::without_queues(scenario));
@@ -21,8 +21,7 @@ pub(crate) fn smaller(scenario: &Value) -> Vec<Value> {
     all
 }
 
-/// Every ClusterQueue has quota and every container asks for something: other questions than those that scenarios are
-/// about would come into it else.
+/// Whether all ClusterQueues have quota and all containers have requests. Scenarios are not about such edge cases.
 fn is_sound(scenario: &Value) -> bool {
     let mut sound = true;
     let mut read = scenario.clone();

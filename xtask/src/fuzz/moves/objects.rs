@@ -1,4 +1,4 @@
-//! Fewer queues, cohorts, flavors and resources. References to removed objects are removed too.
+//! Removes queues, cohorts, flavors and resources, with all references to them.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{changed, everywhere, list, name, retain, steps};
 
-/// Without each ClusterQueue, its LocalQueues and their workloads.
+/// Scenarios without one ClusterQueue, its LocalQueues and their workloads.
 pub(super) fn without_queues(scenario: &Value) -> Vec<Value> {
     let without = |queue: &str| {
         changed(scenario, |scenario| {
@@ -40,19 +40,19 @@ pub(super) fn without_queues(scenario: &Value) -> Vec<Value> {
     }
 }
 
-/// Where a LocalQueue is.
+/// Namespace and name of a LocalQueue.
 fn place(local: &Value) -> (String, String) {
     (local["metadata"]["namespace"].as_str().unwrap_or_default().to_owned(), name(local).to_owned())
 }
 
-/// No step applies an object of this kind and name.
+/// Removes an object from all steps that apply it.
 fn not_applied(scenario: &mut Value, kind: &str, gone: &str) {
     for step in scenario["steps"].as_array_mut().into_iter().flatten() {
         retain(step, "apply", |object| object["kind"] != kind || name(object) != gone);
     }
 }
 
-/// Without each Cohort's object; and with everything that names it standing alone.
+/// Scenarios without one Cohort's object, and scenarios without all references to it.
 pub(super) fn without_cohorts(scenario: &Value) -> Vec<Value> {
     let mut smaller = Vec::new();
     for cohort in list(scenario, "cohorts").iter().map(name) {
@@ -75,7 +75,7 @@ pub(super) fn without_cohorts(scenario: &Value) -> Vec<Value> {
     smaller
 }
 
-/// Without each flavor.
+/// Scenarios without one flavor.
 pub(super) fn without_flavors(scenario: &Value) -> Vec<Value> {
     let flavors = list(scenario, "resourceFlavors");
     let without = |flavor: &str| {
@@ -94,7 +94,7 @@ pub(super) fn without_flavors(scenario: &Value) -> Vec<Value> {
     }
 }
 
-/// Without each resource.
+/// Scenarios without one resource.
 pub(super) fn without_resources(scenario: &Value) -> Vec<Value> {
     let mut resources = BTreeSet::new();
     let mut read = scenario.clone();
@@ -120,7 +120,7 @@ pub(super) fn without_resources(scenario: &Value) -> Vec<Value> {
     if resources.len() < 2 { Vec::new() } else { resources.iter().filter_map(without).collect() }
 }
 
-/// Without the namespaces that no LocalQueue is in.
+/// The scenario without namespaces that have no LocalQueue.
 pub(super) fn without_namespaces(scenario: &Value) -> Option<Value> {
     changed(scenario, |scenario| {
         let used: BTreeSet<_> =

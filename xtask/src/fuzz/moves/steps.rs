@@ -1,10 +1,10 @@
-//! Fewer steps, fewer workloads, fewer edits.
+//! Removes steps, workloads and edits.
 
 use serde_json::Value;
 
 use super::{changed, key, list};
 
-/// Without each of the steps, the last first: what comes after a difference never matters.
+/// Scenarios without one step, the last step first, because steps after the difference do not matter.
 pub(super) fn without_steps(scenario: &Value) -> Vec<Value> {
     let count = list(scenario, "steps").len();
     let without = |at: usize| {
@@ -17,7 +17,7 @@ pub(super) fn without_steps(scenario: &Value) -> Vec<Value> {
     if count < 2 { Vec::new() } else { (0..count).rev().filter_map(without).collect() }
 }
 
-/// Without the first or second half of the workloads of a step, and without each.
+/// Scenarios without half of a step's workloads, and without one of them.
 pub(super) fn without_workloads(scenario: &Value) -> Vec<Value> {
     let mut groups = Vec::new();
     for step in list(scenario, "steps") {
@@ -54,7 +54,7 @@ pub(super) fn forget(scenario: &mut Value, gone: &dyn Fn(&str) -> bool) {
 /// The edits of a step that name workloads.
 const NAMING: [&str; 6] = ["finish", "delete", "reclaim", "priority", "checks", "requeue"];
 
-/// Without each whole edit of a step, and without each part of it.
+/// Scenarios without one edit of a step, and without one part of an edit.
 pub(super) fn without_edits(scenario: &Value) -> Vec<Value> {
     let mut smaller = Vec::new();
     for (number, step) in list(scenario, "steps").iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Steps: what happens to the world, and what is submitted.
+//! Generates steps: edits of objects, and submitted workloads.
 
 use rand::Rng;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ impl Draft {
         step
     }
 
-    /// Workloads that finish, are deleted, release pods or get another priority.
+    /// Finishes or deletes workloads, releases their pods, or changes their priority.
     fn edit_workloads(&mut self, step: &mut Value) {
         if self.chance(0.6) {
             step["finish"] = json!(self.some_workloads(4));
@@ -65,7 +65,7 @@ impl Draft {
         }
     }
 
-    /// Checks that come, become active or not; answers to them; and evicted workloads that may be queued again.
+    /// Creates, activates or deactivates checks, answers them, and lets evicted workloads be queued again.
     fn answer_checks(&mut self, step: &mut Value) {
         if self.chance(0.3)
             && let Some(name) = self.pick(&self.checks.clone())
@@ -89,7 +89,7 @@ impl Draft {
         }
     }
 
-    /// A queue is held, drained, or goes on.
+    /// Changes a ClusterQueue's stop policy.
     fn stop(&mut self, step: &mut Value) {
         for _ in 0..self.rng.random_range(0..=2) {
             let policy = self.word(&["Hold", "HoldAndDrain", "HoldAndDrain", "None", "None"]);
@@ -97,7 +97,7 @@ impl Draft {
         }
     }
 
-    /// A LocalQueue is held, drained, or goes on.
+    /// Changes a LocalQueue's stop policy.
     fn close(&mut self, step: &mut Value) {
         for _ in 0..self.rng.random_range(0..=2) {
             let at = self.rng.random_range(0..self.doors.len());
@@ -107,7 +107,7 @@ impl Draft {
         }
     }
 
-    /// Queues and cohorts move, cohorts go, namespaces and flavors change their labels.
+    /// Moves queues and cohorts, deletes cohorts, and changes labels of namespaces and flavors.
     fn rearrange(&mut self, step: &mut Value) {
         for _ in 0..self.rng.random_range(1..=3) {
             match self.rng.random_range(0..7) {
@@ -142,7 +142,7 @@ impl Draft {
         }
     }
 
-    /// A cohort with another parent, of a lower number so that there is no cycle, and sometimes other quota.
+    /// Gives a cohort another parent, and sometimes other quota. The parent has a lower number, so that there is no cycle.
     fn move_cohort(&mut self, step: &mut Value) {
         let at = self.rng.random_range(0..self.cohorts.len());
         let mut spec = self.cohorts[at]["spec"].clone();
@@ -159,7 +159,7 @@ impl Draft {
         push(step, "apply", self.cohorts[at].clone());
     }
 
-    /// Another quota, preemption or fungibility of some queue.
+    /// Changes quota, preemption or fungibility of a queue.
     fn change_quota(&mut self, step: &mut Value) {
         if self.chance(0.5) {
             self.edit_queue(step, |draft, spec| match draft.rng.random_range(0..3) {
@@ -182,7 +182,7 @@ impl Draft {
     }
 }
 
-/// A node without a parent cannot borrow or lend: Kueue refuses limits there.
+/// Removes the limits of a node without parent, because Kueue rejects limits there.
 fn without_limits_at_the_root(spec: &mut Value) {
     if spec["parentName"].is_string() || spec["cohortName"].is_string() {
         return;

@@ -1,4 +1,4 @@
-//! Scenarios generated here, for features that `scenario-gen.py` leaves out.
+//! Generates scenarios for features that `scenario-gen.py` lacks.
 
 mod edits;
 mod objects;
@@ -9,14 +9,14 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
-/// The subject of a scenario, besides the usual.
+/// The special subject of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum About {
-    /// Admission checks, answered in mid-run, on all or some flavors; inactive and missing ones.
+    /// Admission checks on all or some flavors, answered between steps; some are inactive or missing.
     Checks,
-    /// Queues that are held, drained and go on, some of them with checks.
+    /// Stop policies of ClusterQueues, some of them with checks.
     Stops,
-    /// Queues moved between cohorts, cohorts re-parented and removed, namespaces and flavors that come later or change.
+    /// Queues that move between cohorts, cohorts that move or are deleted, namespaces and flavors that come later or change.
     Moves,
     /// Several resource groups, pod sets and minimal counts, fungibility preference, fractional quantities and weights.
     Shapes,
@@ -41,7 +41,7 @@ struct Draft {
     workloads: Vec<Value>,
 }
 
-/// The scenario of a mode and a seed; the same for the same.
+/// The scenario of a mode and a seed. Equal inputs give equal scenarios.
 pub(crate) fn scenario(mode: &str, seed: u64) -> anyhow::Result<Value> {
     let about = match mode {
         "own-checks" => About::Checks,
@@ -52,7 +52,7 @@ pub(crate) fn scenario(mode: &str, seed: u64) -> anyhow::Result<Value> {
         "own-use" => About::Use,
         other => bail!("there is no mode {other}"),
     };
-    // Modes differ with the same seed, and a third of the scenarios shares fairly.
+    // Modes differ with the same seed. A third of the scenarios uses fair sharing.
     let rng = StdRng::seed_from_u64(seed.wrapping_mul(31).wrapping_add(about as u64));
     let nothing = || (Vec::new(), Vec::new());
     let ((flavors, cohorts), (queues, workloads)) = (nothing(), nothing());
@@ -105,12 +105,12 @@ impl Draft {
         from.choose(&mut self.rng).cloned()
     }
 
-    /// One of some words.
+    /// One of these words at random.
     fn word(&mut self, of: &[&'static str]) -> &'static str {
         of.choose(&mut self.rng).copied().unwrap_or_default()
     }
 
-    /// Some of the names of the workloads submitted so far.
+    /// Names of random workloads among those submitted so far.
     fn some_workloads(&mut self, at_most: usize) -> Vec<String> {
         let count = self.rng.random_range(1..=at_most);
         let chosen: Vec<_> =

@@ -1,4 +1,4 @@
-//! Flavors, cohorts, queues, checks and workloads.
+//! Generates flavors, cohorts, queues, checks and workloads.
 
 use rand::Rng;
 use rand::seq::SliceRandom;
@@ -15,7 +15,7 @@ pub(super) fn key(object: &Value) -> String {
     format!("{}/{}", of("namespace"), of("name"))
 }
 
-/// The namespace of a queue; `mine`: the queue takes its workloads.
+/// The namespace of a queue. `mine`: the queue's namespace selector matches it.
 pub(super) fn namespace(at: usize, mine: bool) -> Value {
     let team = if mine { format!("t{at}") } else { "none".to_owned() };
     json!({
@@ -24,7 +24,7 @@ pub(super) fn namespace(at: usize, mine: bool) -> Value {
     })
 }
 
-/// A door to a queue.
+/// A LocalQueue of a ClusterQueue.
 fn local_queue(name: &str, namespace: usize, queue: usize) -> Value {
     json!({
         "apiVersion": API, "kind": "LocalQueue", "metadata": { "name": name, "namespace": format!("ns{namespace}") },
@@ -156,7 +156,7 @@ impl Draft {
         }
     }
 
-    /// The section of the configuration.
+    /// The section `admissionFairSharing` of the configuration.
     pub(super) fn sharing(&mut self) -> Value {
         let mut section = json!({
             "usageHalfLifeTime": self.word(&["600s", "3600s", "60s"]),
@@ -168,7 +168,7 @@ impl Draft {
         section
     }
 
-    /// Which checks a queue has, each for all flavors or for some.
+    /// The check rules of a queue, each for all flavors or for some.
     pub(super) fn check_rules(&mut self, spec: &Value) -> Option<Vec<Value>> {
         let checks: Vec<_> = self.checks.clone().into_iter().filter(|_| self.chance(0.5)).collect();
         let groups = spec["resourceGroups"].as_array().into_iter().flatten();
@@ -185,7 +185,7 @@ impl Draft {
         (!rules.is_empty()).then_some(rules)
     }
 
-    /// A check as it is in the beginning: mostly active, sometimes not, sometimes not there.
+    /// A check at the start: mostly active, sometimes inactive or missing.
     pub(super) fn first_check(&mut self, name: &str) -> Option<Value> {
         let known = self.chance(0.9);
         let active = self.chance(0.9);
@@ -273,7 +273,7 @@ impl Draft {
         fungibility
     }
 
-    /// A new workload of some queue.
+    /// A new workload of a random queue.
     pub(super) fn make_workload(&mut self) -> Value {
         let number = self.workloads.len();
         let at = self.rng.random_range(0..self.queues.len());

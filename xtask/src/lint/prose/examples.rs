@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// Where an example stands.
+/// The list that an example belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum List {
     Finds,

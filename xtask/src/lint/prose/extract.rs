@@ -1,4 +1,4 @@
-//! Prose of files that Vale does not read by itself: comments of YAML and of the protocol, and texts of alerts.
+//! Extracts prose from files that Vale cannot read: comments of YAML and of the protocol, and texts of alerts.
 //!
 //! Each file becomes a Markdown file with the same number of lines, so that findings keep their lines.
 
@@ -16,7 +16,7 @@ pub(super) struct Extracted {
     pub(super) files: Vec<PathBuf>,
 }
 
-/// Writes the prose of all such files below a directory.
+/// Writes the prose of all these files below a directory.
 ///
 /// # Errors
 /// When a file cannot be read or written.
@@ -35,12 +35,13 @@ pub(super) fn write(directory: &Path) -> anyhow::Result<Extracted> {
     Ok(Extracted { directory: directory.to_owned(), files })
 }
 
-/// The file that an extracted one was made of.
+/// The source of an extracted file.
 pub(super) fn original(extracted: &Path) -> PathBuf {
     extracted.with_extension("")
 }
 
-/// CRDs repeat doc comments, templates of the chart are no YAML, and its `files` are those of `deploy`.
+/// Whether a file is read. CRDs repeat doc comments, the chart's templates are no YAML, and its `files` are links to others in
+/// `deploy`.
 fn has_prose(path: &Path) -> bool {
     let is_generated = path.starts_with("deploy/crds")
         || path.iter().any(|part| part == "templates" || part == "files");
@@ -50,7 +51,7 @@ fn has_prose(path: &Path) -> bool {
 
 /// Comments, and the summaries and descriptions of alerts; other lines become empty.
 fn prose(text: &str) -> String {
-    // The indent of the alert text that goes on.
+    // The indentation of an alert text of several lines, inside of one.
     let mut open: Option<usize> = None;
     let mut lines = Vec::new();
     for line in text.lines() {
@@ -64,7 +65,7 @@ fn prose(text: &str) -> String {
             comment.to_owned()
         } else if let Some(start) = alert {
             open = Some(indent);
-            // A summary has no full stop, and is a sentence of its own.
+            // A summary is a sentence without a full stop, so add one.
             let stop = if trimmed.starts_with("summary: ") { "." } else { "" };
             without_templates(start.trim_matches(['\'', '"', '|', '>', '-'])) + stop
         } else if open.is_some() {
@@ -79,12 +80,12 @@ fn prose(text: &str) -> String {
 
 fn comment(trimmed: &str) -> Option<&str> {
     let text = trimmed.strip_prefix('#').or_else(|| trimmed.strip_prefix("//"))?;
-    // `# --` begins the description of a chart value.
+    // The description of a chart value starts with `# --`.
     let text = text.trim_start_matches(['#', '/']).trim_start();
     Some(text.strip_prefix("-- ").unwrap_or(text))
 }
 
-/// A text with its templates as code spans, which Vale leaves alone.
+/// The text with its templates as code spans, which Vale ignores.
 fn without_templates(text: &str) -> String {
     text.replace("{{", "`{{").replace("}}", "}}`")
 }

@@ -10,18 +10,18 @@ pub(super) const FORMAT: &str = " {p}|{l}";
 /// A crate, by name and version.
 type Id = (String, String);
 
-/// A crate that is linked into a program.
+/// A crate of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Crate {
     pub(super) name: String,
     pub(super) version: String,
     /// An SPDX expression.
     pub(super) license: String,
-    /// The SHA-256 of its archive in the registry; none for a crate of the workspace.
+    /// The SHA-256 of its archive in the registry. `None` for a crate of the workspace.
     pub(super) checksum: Option<String>,
 }
 
-/// A program's crates and what each depends on.
+/// A program's crates with their dependencies.
 pub(super) struct Tree {
     root: Id,
     crates: BTreeMap<Id, Crate>,
@@ -29,7 +29,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Reads what `cargo tree --prefix depth` printed of several programs, and keeps what one of them depends on.
+    /// Parses the output of `cargo tree --prefix depth` for several programs, and keeps the crates of one.
     pub(super) fn parse(
         printed: &str,
         root: &str,
