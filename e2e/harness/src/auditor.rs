@@ -1,4 +1,4 @@
-//! The auditor beside every test: no queue may be charged less than its pods ask for, for longer than an eviction takes.
+//! The auditor beside every test. A queue may be charged less than its pods request only for as long as an eviction takes.
 //!
 //! The auditor examines all clusters of the process every few seconds, as `switchyard audit` does. A finding that outlasts
 //! [`GRACE`] fails the test that runs then.
@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::names::HUB;
 
-/// How often it is looked.
+/// Time between two audits.
 const EVERY: Duration = Duration::from_secs(8);
 /// How long a finding may last: the grace period of an eviction, and statuses that are written a moment later.
 const GRACE: Duration = Duration::from_secs(20);
@@ -60,12 +60,12 @@ pub(crate) fn add(cluster: &crate::Cluster) {
     watched(|it| it.clusters.push(watch));
 }
 
-/// Announces findings that the tests of this process cause, and why. They are not reported.
+/// Excuses findings that the tests of this process cause on purpose, with the reason. They fail no test.
 pub fn expect(kinds: &[FindingKind], why: &'static str) {
     announce(None, kinds, why);
 }
 
-/// The same of findings about objects of one namespace.
+/// As [`expect`], for findings about objects of one namespace.
 pub fn expect_in(namespace: &str, kinds: &[FindingKind], why: &'static str) {
     announce(Some(namespace), kinds, why);
 }
@@ -79,7 +79,7 @@ fn announce(namespace: Option<&str>, kinds: &[FindingKind], why: &'static str) {
     watched(|it| it.expected.extend(kinds.iter().map(expected)));
 }
 
-/// Begins to look, once.
+/// Starts the audits. Later calls do nothing.
 pub(crate) fn start(runtime: &tokio::runtime::Runtime) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| drop(runtime.spawn(look_on())));
@@ -98,7 +98,7 @@ async fn look_on() {
         let (_, mut found) = look(clusters).await;
         watched(|it| found.retain(|_, finding| !it.expected.iter().any(|known| known.is(finding))));
         for (key, text) in memory.lasting(found, GRACE) {
-            // One test reports it.
+            // Only one test reports it.
             if told.insert(key) {
                 watched(|it| it.outlasted.push(text));
             }
@@ -106,12 +106,12 @@ async fn look_on() {
     }
 }
 
-/// Since when each finding is there.
+/// The first audit of each present finding.
 #[derive(Debug, Default)]
 pub struct Memory(BTreeMap<String, Instant>);
 
 impl Memory {
-    /// Findings of every look for this long, by their key, in words.
+    /// Findings of all audits within the last `grace`: key and text.
     pub fn lasting(
         &mut self,
         found: BTreeMap<String, Finding>,
@@ -129,12 +129,12 @@ impl Memory {
     }
 }
 
-/// Findings beside something else.
+/// The outcome of repeated audits.
 #[derive(Debug, Default)]
 pub struct Looks {
     /// How often it was looked.
     pub count: u32,
-    /// Findings of two looks in a row, in words.
+    /// Texts of findings that two audits in a row had.
     pub found: BTreeSet<String>,
 }
 
@@ -160,7 +160,7 @@ pub async fn beside<T>(clusters: &[&crate::Cluster], work: impl Future<Output = 
     }
 }
 
-/// How many of the clusters could be listed, and what is found there.
+/// Audits these clusters once. Returns how many could be listed, and the findings by key.
 pub async fn look(clusters: Vec<(String, Client)>) -> (usize, BTreeMap<String, Finding>) {
     let list = |(name, client): (String, Client)| async move {
         timeout(LISTS, list_cluster(&client, &name, None)).await.ok()?.ok()

@@ -15,7 +15,7 @@ pub struct Pair {
     pub key: String,
 }
 
-/// An environment's own certificate authority. Nothing outside of the environment trusts it.
+/// The certificate authority of one environment. Nothing outside of the environment trusts it.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -54,7 +54,7 @@ impl Authority {
         self.issue(params)
     }
 
-    /// A client certificate that an API server takes for this user in this group.
+    /// A client certificate by which an API server authenticates this user and group.
     pub fn client(&self, user: &str, group: &str) -> anyhow::Result<Pair> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name.push(DnType::CommonName, user);

@@ -35,7 +35,7 @@ pub struct Cluster {
     port: u16,
     url: String,
     kubeconfig: PathBuf,
-    /// A client with every right, for the test itself. Programs under test get [`Cluster::service_account`]s.
+    /// A client with all rights, for the test itself. Programs under test use [`Cluster::service_account`].
     pub admin: Client,
     processes: Mutex<BTreeMap<Part, Process>>,
     kinds: apply::Kinds,
@@ -73,7 +73,7 @@ impl Cluster {
         self.spec.real_node.as_ref().map(|_| crate::nodes::name(&self.spec.name))
     }
 
-    /// Where the first Service of type LoadBalancer is reached from other clusters, if this one has a real node.
+    /// The address at which other clusters reach the first Service of type LoadBalancer. `None` without a real node.
     pub fn load_balancer(&self) -> Option<std::net::Ipv4Addr> {
         self.spec.real_node.as_ref().map(|node| node.load_balancer(1))
     }
@@ -83,17 +83,17 @@ impl Cluster {
         &self.ground.ca_pem
     }
 
-    /// A kubeconfig file with every right, for kubectl and for reading.
+    /// A kubeconfig file with all rights, for kubectl.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// Where its logs are, and a place for the logs of what a test runs against it.
+    /// The directory of its logs. Tests put the logs of their own programs there too.
     pub fn dir(&self) -> &Path {
         &self.files.logs
     }
 
-    /// A place for files that are deleted with the environment.
+    /// A directory for files that are deleted with the environment.
     pub fn state_dir(&self) -> &Path {
         &self.files.state
     }

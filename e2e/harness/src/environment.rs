@@ -30,11 +30,11 @@ impl EnvironmentBuilder {
         self
     }
 
-    /// Builds the parts that are missing, then starts everything, the clusters side by side. Returns when every API
-    /// server is ready, every node is, and Jobs can be created in `default`.
+    /// Builds missing parts, then starts all clusters at once. Returns when all API servers and nodes are ready, and Jobs can
+    /// be created in `default`.
     ///
     /// # Errors
-    /// Which part did not come up, with the end of its log. Nothing is left running then.
+    /// The part that did not come up, with the end of its log. All processes have ended then.
     pub async fn start(self) -> anyhow::Result<Environment> {
         let name = self.name.clone();
         self.start_all().await.with_context(|| format!("environment {name}"))
@@ -112,7 +112,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Begins the description of an environment. The name is that of its directory under `target/e2e-logs`.
+    /// Describes an environment. `name` is also the name of its directory under `target/e2e-logs`.
     pub fn builder(name: impl Into<String>) -> EnvironmentBuilder {
         EnvironmentBuilder { name: name.into(), clusters: Vec::new() }
     }
@@ -120,7 +120,7 @@ impl Environment {
     /// The cluster of this name.
     ///
     /// # Panics
-    /// When there is none: the test is wrong.
+    /// When there is none, which is an error of the test.
     #[expect(
         clippy::panic,
         reason = "a test that asks for a cluster it has not described cannot go on"
@@ -130,12 +130,12 @@ impl Environment {
         found.unwrap_or_else(|| panic!("no cluster {name} in this environment"))
     }
 
-    /// All clusters, in the order of their description.
+    /// All clusters, in the order in which they were added.
     pub fn clusters(&self) -> &[Cluster] {
         &self.clusters
     }
 
-    /// The store of all clusters that have none of their own.
+    /// The etcd of all clusters without an etcd of their own.
     pub fn etcd(&self) -> &Process {
         &self.ground.etcd
     }
@@ -145,13 +145,13 @@ impl Environment {
         self.dir.path()
     }
 
-    /// Keeps the logs, whatever happens, and prints where they are.
+    /// Keeps the logs even if no test fails, and prints their directory.
     pub fn keep_logs(&self) {
         self.dir.keep();
         eprintln!("logs kept in {}", self.dir.path().display());
     }
 
-    /// Ends everything. The same as dropping it.
+    /// Ends all processes, as dropping it does.
     pub fn stop(self) {}
 }
 

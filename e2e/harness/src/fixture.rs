@@ -20,8 +20,8 @@ pub use crate::names::unique;
 /// all programs that this process has started are kept.
 ///
 /// # Panics
-/// When no runtime can be made, when tests of another file have run in this process, as what they share would mix, and when the
-/// [`auditor`] has found what lasts.
+/// When no runtime can be made, when the [`auditor`] has a lasting finding, and when tests of another file have run in this
+/// process, because the files' shared environments would mix.
 #[expect(clippy::expect_used, reason = "nothing can be tested without a runtime")]
 pub fn run<F: Future>(test: F) -> F::Output {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
@@ -40,10 +40,11 @@ pub fn run<F: Future>(test: F) -> F::Output {
     output
 }
 
-/// Runs a test that starts real nodes. A test program that was started outside starts itself again for this test.
+/// Runs a test that starts real nodes. Outside of a network of its own, the test program starts itself again inside of one
+/// for this test.
 ///
 /// # Panics
-/// When real nodes cannot run here: such a test never passes unseen. `cargo xtask test` asks before.
+/// When real nodes cannot run here. `cargo xtask test` checks this first and records the tests as skipped.
 #[expect(clippy::expect_used, clippy::panic, reason = "a test that cannot run fails")]
 pub fn run_on_real_nodes<F: Future>(test: F) {
     if nodes::is_isolated() {
@@ -62,7 +63,7 @@ pub fn run_on_real_nodes<F: Future>(test: F) {
     );
 }
 
-/// A test's thread has its path as name, `FILE::TEST`.
+/// Panics if a test of another file has run in this process. The name of a test's thread is its path, `FILE::TEST`.
 fn one_file() {
     static FIRST: OnceLock<String> = OnceLock::new();
     let thread = std::thread::current();
@@ -75,14 +76,14 @@ fn one_file() {
     );
 }
 
-/// Sends logs to the test's output. Does nothing when something has done so already.
+/// Sends logs to the test's output. Only the first call has an effect.
 pub fn init_logs() {
     init_logs_of(
         "info,switchyard_e2e=debug,kube_client::client::builder=off,kube=warn,tower=warn,hyper=warn,rustls=warn",
     );
 }
 
-/// [`init_logs`] with another filter where `RUST_LOG` is not set. In colour on a terminal only.
+/// [`init_logs`] with another filter, which applies if `RUST_LOG` is not set. Logs have colours on a terminal only.
 pub fn init_logs_of(filter: &str) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -95,8 +96,8 @@ pub fn init_logs_of(filter: &str) {
     });
 }
 
-/// Has a panic say where and what, in as many lines as the message has. Backtraces through the runtime, and those that
-/// `anyhow` adds, bury what a failed test saw; `RUST_BACKTRACE=full` brings them back.
+/// Makes a panic print only its place and its message. Backtraces through the runtime, and those that `anyhow` adds, would
+/// hide the message of a failed test. `RUST_BACKTRACE=full` shows them.
 fn short_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -107,7 +108,7 @@ fn short_panics() {
             let thread = std::thread::current();
             let place = panic.location().map(ToString::to_string).unwrap_or_default();
             let said = message(panic.payload());
-            // The test harness captures what is printed so.
+            // The test harness captures the output of `eprintln!`.
             eprintln!(
                 "thread '{}' panicked at {place}:\n{said}",
                 thread.name().unwrap_or_default()
@@ -126,8 +127,8 @@ fn message(payload: &(dyn std::any::Any + Send)) -> &str {
     text.split_once("\n\nStack backtrace:").map_or(text, |(said, _)| said)
 }
 
-/// Holds what all tests of a file use: an [`crate::Environment`] or a [`crate::fleet::Fleet`]. The first test starts it. Make it
-/// a `static`:
+/// Holds an [`crate::Environment`] or a [`crate::fleet::Fleet`] that all tests of a file share. The first test starts it. Make
+/// it a `static`:
 ///
 /// ```no_run
 /// use switchyard_e2e::{ClusterSpec, Environment, fixture};
@@ -165,7 +166,7 @@ impl<T: Send + Sync> Shared<T> {
     }
 }
 
-/// Keeps the logs of all that this process has started, if its test panics.
+/// Keeps the logs of all programs that this process has started, if the test panics.
 struct KeepLogs;
 
 impl Drop for KeepLogs {

@@ -1,5 +1,5 @@
-//! The system under test as its users run it: Switchyard's programs as processes, on real clusters, each with the rights
-//! that `deploy/rbac` gives it and no others.
+//! The system under test as its users run it: Switchyard's programs as processes, on real clusters. Each program has only the
+//! rights of `deploy/rbac`.
 
 pub(crate) mod programs;
 mod tenant;
@@ -25,7 +25,7 @@ pub use programs::account_in;
 use programs::{OurProgram, Ways, agent_program, hub_program, single_program};
 pub use tenant::{Tenant, TenantBuilder};
 
-/// The replicas of a hub that has two, the one that leads at first before the other.
+/// The replicas of a hub that has two. The first one leads at the start.
 pub const REPLICAS: [&str; 2] = ["hub-first", "hub-second"];
 
 /// How long a program may take to be ready. It takes a second or two when nothing else runs.
@@ -61,7 +61,7 @@ impl FleetBuilder {
         self
     }
 
-    /// Has the hub's API server keep an audit log, for [`Cluster::requests_by`].
+    /// Gives the hub's API server an audit log, for [`Cluster::requests_by`].
     #[must_use]
     pub fn audited(mut self) -> Self {
         self.hub = self.hub.audited();
@@ -92,7 +92,7 @@ impl FleetBuilder {
         self
     }
 
-    /// Has the agents serve webhooks, which mark what is queued by its pods.
+    /// Makes the agents serve webhooks, which gate the pods of kinds that are queued by their pods.
     #[must_use]
     pub fn agent_webhooks(mut self) -> Self {
         self.agent_webhooks = true;
@@ -106,7 +106,7 @@ impl FleetBuilder {
         self
     }
 
-    /// Applies more to each cluster with a program of Switchyard, before it starts.
+    /// Applies further objects to each cluster with a program of Switchyard, before the program starts.
     #[must_use]
     pub fn manifests(mut self, objects: impl IntoIterator<Item = serde_json::Value>) -> Self {
         self.manifests.extend(objects);
@@ -120,16 +120,16 @@ impl FleetBuilder {
         self
     }
 
-    /// Runs the hub as two replicas behind one address, [`REPLICAS`]. They have names of their own, as pods have: neither
-    /// can tell from this machine that the other has ended.
+    /// Runs the hub as two replicas ([`REPLICAS`]) behind one address. Each has its own identity in the election, as pods
+    /// have. So neither can see on this machine that the other has ended.
     #[must_use]
     pub fn two_replicas(mut self) -> Self {
         self.two = true;
         self
     }
 
-    /// Starts the clusters, installs what `deploy/` ships, and starts the hub. The agents follow with
-    /// [`Fleet::connect`], once their MultiKueueClusters exist.
+    /// Starts the clusters, installs the objects of `deploy/`, and starts the hub. [`Fleet::connect`] starts the agents, once
+    /// their MultiKueueClusters exist.
     ///
     /// # Errors
     /// When a component does not come up, with the end of its log.
@@ -193,7 +193,7 @@ impl FleetBuilder {
     }
 }
 
-/// A hub and its workers, running. Dropping it ends everything.
+/// A running hub and its workers. Dropping it ends all processes.
 #[derive(Debug)]
 pub struct Fleet {
     agents: Vec<String>,
@@ -240,15 +240,15 @@ impl Fleet {
         &self.environment
     }
 
-    /// Where agents dial the hub, `host:port`.
+    /// The address at which agents reach the hub, `host:port`.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Enrols and starts the agent of each worker, and waits until the hub says that it is connected.
+    /// Enrols and starts the agent of each worker, and waits until the hub reports all as connected.
     ///
     /// # Errors
-    /// Which cluster did not connect, and what the hub says of it.
+    /// The cluster that did not connect, with its condition on the hub.
     pub async fn connect(&self) -> anyhow::Result<()> {
         for name in &self.agents {
             let token = self.join_token(name).await?;
@@ -276,7 +276,7 @@ impl Fleet {
         self.start_agent_with(name, token, &[]).await
     }
 
-    /// The same, with more flags.
+    /// As [`Self::start_agent`], with further flags.
     ///
     /// # Errors
     /// When it does not come up.
@@ -296,7 +296,7 @@ impl Fleet {
         self.start(name, &program)
     }
 
-    /// Starts an agent again as it was started before, with its stored identity.
+    /// Starts an agent again with the flags of its last start. It uses its stored identity.
     ///
     /// # Errors
     /// When it was never started.
@@ -317,7 +317,8 @@ impl Fleet {
         self.start_replica(HUB).await
     }
 
-    /// Installs what `deploy/` ships on the hub's cluster again, which has lost its store, and gives the hub rights there.
+    /// Installs the objects of `deploy/` again on the hub's cluster after the loss of its store, and renews the hub's
+    /// kubeconfig.
     ///
     /// # Errors
     /// When its API server refuses an object.
@@ -345,7 +346,7 @@ impl Fleet {
         self.ready(name, program.health).await
     }
 
-    /// Installs what `deploy/` ships on a bare cluster, and starts it in single mode.
+    /// Installs the objects of `deploy/` on a bare cluster, and starts Switchyard in single mode there.
     ///
     /// # Errors
     /// The end of its log.
@@ -357,7 +358,7 @@ impl Fleet {
         self.ready(name, program.health).await
     }
 
-    /// [`Self::start_single`], and has the hub reach it by a kubeconfig.
+    /// As [`Self::start_single`], and connects the cluster to the hub as a kubeconfig worker.
     ///
     /// # Errors
     /// The end of its log, or the hub's condition.
@@ -378,7 +379,7 @@ impl Fleet {
         }
     }
 
-    /// Does something with a running program, such as reading its memory.
+    /// Calls `act` with a running program, for example to read its memory.
     ///
     /// # Errors
     /// When it does not run.
@@ -388,18 +389,18 @@ impl Fleet {
         Ok(act(process))
     }
 
-    /// Waits until the hub says that a cluster is connected.
+    /// Waits until the hub reports a cluster as connected.
     ///
     /// # Errors
-    /// The hub's other condition.
+    /// The present condition.
     pub async fn connected(&self, name: &str) -> anyhow::Result<()> {
         ready::worker_cluster(self.hub(), name, READY).await
     }
 
-    /// Waits until the hub gives this reason for whether a cluster is active, and these words.
+    /// Waits until a cluster's condition `Active` has this reason, and `words` in its message.
     ///
     /// # Errors
-    /// The hub's other condition.
+    /// The present condition.
     pub async fn says(&self, name: &str, reason: &str, words: &str) -> anyhow::Result<()> {
         eventually(READY, format!("{name} to be {reason}"), async || {
             self.says_now(name, reason, words).await
@@ -407,10 +408,10 @@ impl Fleet {
         .await
     }
 
-    /// The same at one look.
+    /// As [`Self::says`], without a wait.
     ///
     /// # Errors
-    /// The hub's other condition.
+    /// The present condition.
     pub async fn says_now(&self, name: &str, reason: &str, words: &str) -> anyhow::Result<()> {
         let clusters: Api<MultiKueueCluster> = Api::all(self.hub().admin.clone());
         let status = clusters.get(name).await?.status.unwrap_or_default();
@@ -422,12 +423,12 @@ impl Fleet {
         Ok(())
     }
 
-    /// Begins a corner of the fleet that no other test touches.
+    /// Describes a tenant: objects of the fleet that only one test uses.
     pub fn tenant(&self, stem: &str) -> TenantBuilder<'_> {
         TenantBuilder::new(self, stem)
     }
 
-    /// How many pods of a namespace a cluster has that have not ended.
+    /// Number of a namespace's pods on a cluster that have not ended.
     ///
     /// # Errors
     /// When they cannot be listed.
@@ -441,10 +442,10 @@ impl Fleet {
         Ok(pods.iter().filter(|pod| !ended(pod)).count())
     }
 
-    /// Waits until a cluster has so many pods of a namespace that have not ended.
+    /// Waits until [`Self::pods`] is `count`.
     ///
     /// # Errors
-    /// How many it has instead.
+    /// The number instead.
     pub async fn await_pods(
         &self,
         cluster: &str,
@@ -459,7 +460,7 @@ impl Fleet {
         .await
     }
 
-    /// Where the programs serve `/metrics`, on loopback: the hub's replicas and the agents, by name.
+    /// The loopback ports with `/metrics` of the hub's replicas and of the agents, by name.
     pub fn metrics_ports(&self) -> BTreeMap<String, u16> {
         let hub =
             self.hub_programs.iter().map(|(name, program)| ((*name).to_owned(), program.health));
@@ -467,7 +468,7 @@ impl Fleet {
         hub.chain(agents.iter().map(|(name, program)| (name.clone(), program.health))).collect()
     }
 
-    /// How a person reaches the clusters.
+    /// Commands with which a person reaches the clusters.
     pub fn directions(&self) -> String {
         let inside = crate::nodes::inside();
         let mut text = "Reach the clusters with:\n".to_owned();

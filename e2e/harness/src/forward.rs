@@ -1,4 +1,4 @@
-//! An address that leads to several others in turn, as a Kubernetes Service does.
+//! A TCP proxy that spreads connections over several backends in turn, as a Kubernetes Service does.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use anyhow::Context;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// The address. Dropping it ends all that goes through it.
+/// The proxy. Dropping it ends its connections.
 #[derive(Debug)]
 pub(crate) struct Forward {
     address: SocketAddr,
@@ -34,7 +34,7 @@ impl Forward {
         Ok(Self { address, backends, serving })
     }
 
-    /// A free loopback port that leads to others; a connection is passed to the first that accepts it.
+    /// A proxy on a free loopback port. Each connection goes to the first backend that accepts it.
     pub(crate) async fn local(backends: &[u16]) -> anyhow::Result<Self> {
         let local = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
         let addresses = backends.iter().map(|port| local(*port)).collect();
@@ -45,7 +45,7 @@ impl Forward {
         self.address.port()
     }
 
-    /// Where new connections go from now on.
+    /// Replaces the backends for new connections.
     pub(crate) fn lead_to(&self, backends: Vec<SocketAddr>) {
         *self.backends.lock().unwrap_or_else(PoisonError::into_inner) = backends;
     }

@@ -1,4 +1,4 @@
-//! A TCP proxy that can be shut: the network between a hub and a worker.
+//! A TCP proxy that can be shut, to fault the network between a hub and a worker.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Bytes that are on their way in one direction of a connection.
+/// Buffered bytes of one direction of a connection.
 const BUFFER: usize = 16 * 1024;
 
 /// Connections to one address. Dropping it ends them.
@@ -22,7 +22,7 @@ pub struct Gate {
 #[derive(Debug, Default)]
 struct State {
     shut: bool,
-    /// They end when they are dropped.
+    /// Dropping them ends the connections.
     connections: JoinSet<()>,
 }
 
@@ -51,13 +51,13 @@ impl Gate {
         Ok(Self { port, state, mute, accepting })
     }
 
-    /// Where to dial instead.
+    /// The address to dial instead.
     #[must_use]
     pub fn address(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// Ends all connections, and lets no other through. Both ends notice it.
+    /// Closes all connections, and each new one at once. Both ends notice it.
     pub fn shut(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.shut = true;
@@ -69,12 +69,12 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).shut = false;
     }
 
-    /// Drops all data in both directions, and leaves all connections open, as when packets are lost.
+    /// Holds back all data in both directions, and leaves the connections open, as when packets are lost.
     pub fn mute(&self) {
         self.mute.send_replace(true);
     }
 
-    /// Lets through what has waited, and all that comes.
+    /// Passes on the data held back, and all later data.
     pub fn unmute(&self) {
         self.mute.send_replace(false);
     }

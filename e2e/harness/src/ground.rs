@@ -19,7 +19,7 @@ const ETCD_TIME: Duration = Duration::from_secs(30);
 /// The programs of an environment, built.
 pub(crate) type Binaries = BTreeMap<Part, PathBuf>;
 
-/// Shared by all clusters of an environment.
+/// The etcd, certificates and programs that all clusters of an environment share.
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub(crate) binaries: Binaries,
@@ -34,7 +34,7 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    /// `addresses` are those by which pods reach their API servers.
+    /// Starts etcd. `addresses` are those at which pods reach their API servers, for the certificates.
     pub(crate) async fn start(
         name: &str,
         binaries: Binaries,
@@ -68,7 +68,7 @@ impl Ground {
     }
 }
 
-/// Starts an etcd whose log and data go to these directories, again on other ports when another process took one in between.
+/// Starts an etcd with its log and data in these directories. If another process takes a port first, tries others.
 pub(crate) async fn start_etcd(
     binary: &Path,
     logs: &Path,

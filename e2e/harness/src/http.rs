@@ -1,4 +1,4 @@
-//! The least of HTTP: whether a program says that it is ready.
+//! A minimal HTTP client, for readiness probes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 /// How long an answer may take.
 const TIME: Duration = Duration::from_secs(5);
 
-/// The body of `http://127.0.0.1:PORT/PATH`, when it is answered with 200.
+/// The body of `http://127.0.0.1:PORT/PATH` if the status is 200.
 ///
 /// # Errors
 /// The status and the body otherwise.

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::wait::{eventually, never};
 
-/// The pod annotation for how long it runs.
+/// Annotation of a pod: how long it runs.
 pub const RUN_FOR: &str = "e2e.switchyard.dev/run-for";
-/// The pod annotation for how it ends.
+/// Annotation of a pod: its exit code.
 pub const EXIT_CODE: &str = "e2e.switchyard.dev/exit-code";
-/// The pod annotation for how long until it runs.
+/// Annotation of a pod: the delay before it runs.
 pub const START_AFTER: &str = "e2e.switchyard.dev/start-after";
-/// The pod annotation for how long it takes to end when deleted.
+/// Annotation of a pod: how long it takes to end after its deletion.
 pub const STOP_AFTER: &str = "e2e.switchyard.dev/stop-after";
 
 /// A `batch/v1` Job, written as a user would: one pod with 1 CPU that runs for a second.
@@ -50,7 +50,7 @@ impl JobBuilder {
         Self { object }
     }
 
-    /// The queue it is submitted to.
+    /// Sets its LocalQueue.
     #[must_use]
     pub fn queue(self, name: &str) -> Self {
         self.label("kueue.x-k8s.io/queue-name", name)
@@ -74,31 +74,31 @@ impl JobBuilder {
         self.label("kueue.x-k8s.io/priority-class", name)
     }
 
-    /// How many pods run at once.
+    /// Sets how many pods run at one time.
     #[must_use]
     pub fn parallelism(self, count: u32) -> Self {
         self.set("/spec", "parallelism", count)
     }
 
-    /// How many pods have to succeed.
+    /// Sets how many pods must succeed.
     #[must_use]
     pub fn completions(self, count: u32) -> Self {
         self.set("/spec", "completions", count)
     }
 
-    /// Created suspended.
+    /// Creates it suspended.
     #[must_use]
     pub fn suspended(self) -> Self {
         self.set("/spec", "suspend", true)
     }
 
-    /// CPU a pod asks for, as Kubernetes writes it.
+    /// Sets the CPU request of each pod, a quantity.
     #[must_use]
     pub fn cpu(self, quantity: &str) -> Self {
         self.request("cpu", quantity)
     }
 
-    /// GPUs (`nvidia.com/gpu`) of each pod.
+    /// Sets the GPUs (`nvidia.com/gpu`) of each pod.
     #[must_use]
     pub fn gpu(self, count: u32) -> Self {
         let count = count.to_string();
@@ -109,19 +109,19 @@ impl JobBuilder {
         )
     }
 
-    /// Any resource a pod asks for.
+    /// Sets a request of each pod.
     #[must_use]
     pub fn request(self, resource: &str, quantity: &str) -> Self {
         self.set("/spec/template/spec/containers/0/resources/requests", resource, quantity)
     }
 
-    /// How long each pod runs, to the millisecond.
+    /// Sets how long each pod runs, in whole milliseconds.
     #[must_use]
     pub fn run_for(self, time: Duration) -> Self {
         self.pod_annotation(RUN_FOR, &format!("{}ms", time.as_millis()))
     }
 
-    /// How long each pod runs, as [`JobBuilder::run_for`] said.
+    /// How long each pod runs, as set by [`JobBuilder::run_for`].
     pub fn runs_for(&self) -> Duration {
         let annotations = &self.object["spec"]["template"]["metadata"]["annotations"];
         let said = annotations[RUN_FOR]
@@ -131,19 +131,19 @@ impl JobBuilder {
         Duration::from_millis(said.unwrap_or(1000))
     }
 
-    /// Each pod runs until it is deleted.
+    /// Makes each pod run until it is deleted.
     #[must_use]
     pub fn run_forever(self) -> Self {
         self.pod_annotation(RUN_FOR, "forever")
     }
 
-    /// Each pod fails with exit code 1, and with the first of them the Job.
+    /// Makes each pod fail with exit code 1. The Job fails with the first pod.
     #[must_use]
     pub fn fails(self) -> Self {
         self.pod_annotation(EXIT_CODE, "1")
     }
 
-    /// How often pods are retried (default 0).
+    /// Sets how often failed pods are retried (default 0).
     #[must_use]
     pub fn backoff_limit(self, count: u32) -> Self {
         self.set("/spec", "backoffLimit", count)
@@ -161,7 +161,7 @@ impl JobBuilder {
         self.set("/spec/template/metadata/annotations", key, value)
     }
 
-    /// The script of its container on a real node, for BusyBox's shell.
+    /// Sets the script of its container on a real node, for BusyBox's shell.
     #[must_use]
     pub fn script(self, script: &str) -> Self {
         let container = "/spec/template/spec/containers/0";
@@ -172,7 +172,7 @@ impl JobBuilder {
         )
     }
 
-    /// The nodes it can run on.
+    /// Adds a label to its node selector.
     #[must_use]
     pub fn node_selector(mut self, key: &str, value: &str) -> Self {
         if self.object.pointer("/spec/template/spec/nodeSelector").is_none() {
@@ -181,19 +181,19 @@ impl JobBuilder {
         self.set("/spec/template/spec/nodeSelector", key, value)
     }
 
-    /// A toleration for `key=value:NoSchedule`.
+    /// Adds a toleration for `key=value:NoSchedule`.
     #[must_use]
     pub fn toleration(self, key: &str, value: &str) -> Self {
         self.pod_field("tolerations", json!([{"key": key, "value": value, "effect": "NoSchedule"}]))
     }
 
-    /// A field of the pod's spec.
+    /// Sets a field of the pod's spec.
     #[must_use]
     pub fn pod_field(self, name: &str, value: Value) -> Self {
         self.set("/spec/template/spec", name, value)
     }
 
-    /// A field of the Job's spec.
+    /// Sets a field of the Job's spec.
     #[must_use]
     pub fn field(self, name: &str, value: Value) -> Self {
         self.set("/spec", name, value)
@@ -211,7 +211,7 @@ impl JobBuilder {
         self.object
     }
 
-    /// Creates it, as a user does.
+    /// Creates it through the API.
     pub async fn create(self, client: &Client) -> anyhow::Result<batch::Job> {
         let namespace =
             self.object["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
@@ -220,13 +220,13 @@ impl JobBuilder {
     }
 }
 
-/// True if a Job's condition of this type is True.
+/// Whether a Job's condition of this type is True.
 pub fn has_condition(job: &batch::Job, kind: &str) -> bool {
     let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions.into_iter().flatten().any(|one| one.type_ == kind && one.status == "True")
 }
 
-/// Waits until a Job is suspended, or is not.
+/// Waits until a Job's `suspend` has this value.
 pub async fn suspended(
     client: &Client,
     namespace: &str,
@@ -243,7 +243,7 @@ pub async fn suspended(
     eventually(within, format!("{name} to have suspend {suspended}"), check).await
 }
 
-/// Waits until a Job is Complete. Gives up at once when it has failed.
+/// Waits until a Job is Complete. Fails at once if the Job has failed.
 pub async fn complete(
     client: &Client,
     namespace: &str,
@@ -253,7 +253,7 @@ pub async fn complete(
     finished(client, namespace, name, within, "Complete", "Failed").await
 }
 
-/// Waits until a Job is Failed. Gives up at once when it is complete.
+/// Waits until a Job is Failed. Fails at once if the Job is Complete.
 pub async fn failed(
     client: &Client,
     namespace: &str,

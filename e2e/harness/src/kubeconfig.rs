@@ -17,7 +17,7 @@ pub enum Credential {
     Token(String),
 }
 
-/// A kubeconfig that carries all it needs. An empty `ca_pem` leaves the CA out.
+/// A self-contained kubeconfig. An empty `ca_pem` leaves the CA out.
 pub fn render(
     name: &str,
     url: &str,

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 
 pub use switchyard_parts::paths::{cache, keep_logs_of, logs, root, target};
 
-/// One of the workspace's binaries: beside the running program, or beside the directory that tests run from.
+/// The path of one of the workspace's binaries: in the directory of the running program, or in the one above.
 pub fn binary(name: &str) -> anyhow::Result<PathBuf> {
     let current = std::env::current_exe().context("where is the running program?")?;
     let places = current.ancestors().skip(1).take(2).map(|dir| dir.join(name));

@@ -10,12 +10,12 @@ use anyhow::bail;
 
 use crate::paths;
 
-/// Below the range from which kernels take ports for outgoing connections (32768 on Linux, 49152 elsewhere): no client's
-/// connection takes a port while its server restarts.
+/// Kernels take ports of outgoing connections from a higher range (from 32768 on Linux, 49152 elsewhere). So no client's
+/// connection takes a server's port while the server restarts.
 const FIRST: u32 = 16_000;
-/// Ports of one block. A process uses some fifty at a time.
+/// Ports of one block. A process uses about fifty at a time.
 const SIZE: u32 = 250;
-/// Blocks, and so processes that never meet.
+/// Number of blocks: so many processes can run at once without a shared port.
 const BLOCKS: u32 = 64;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -45,7 +45,8 @@ pub fn free() -> anyhow::Result<u16> {
     )
 }
 
-/// A block that no other process has, and the lock that keeps it. None when all are taken, or the directory belongs to another user.
+/// A block that no other process uses, and the lock that reserves it. `None` if all blocks are taken, or if the directory
+/// belongs to another user.
 fn own_block(dir: &Path) -> Option<(u32, File)> {
     std::fs::create_dir_all(dir).ok()?;
     (0..BLOCKS).find_map(|block| {
@@ -54,7 +55,7 @@ fn own_block(dir: &Path) -> Option<(u32, File)> {
     })
 }
 
-/// True while something accepts connections on this loopback port.
+/// Whether a process accepts connections on this loopback port.
 pub fn is_open(port: u16) -> bool {
     let address = (Ipv4Addr::LOCALHOST, port).into();
     std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_secs(1)).is_ok()

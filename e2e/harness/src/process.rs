@@ -1,4 +1,4 @@
-//! A real program run for a test: its log, its signals, and the promise that it ends with this process.
+//! A program that a test runs: its log and its signals. It never outlives this process.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -17,7 +17,7 @@ use crate::paths;
 /// How long a killed program may take to be gone.
 const KILL_TIME: Duration = Duration::from_secs(10);
 
-/// A program to run. It is cheap to keep, so an ended program can be started again.
+/// A program to run. It can be started again after its end.
 #[derive(Clone, Debug)]
 pub struct Program {
     name: String,
@@ -29,7 +29,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program by its path; what it prints is appended to `log`, whose directory exists.
+    /// A program by its path. Its output is appended to `log`, whose directory must exist.
     pub fn new(name: impl Into<String>, path: impl Into<PathBuf>, log: impl Into<PathBuf>) -> Self {
         Self {
             name: name.into(),
@@ -55,14 +55,14 @@ impl Program {
         self
     }
 
-    /// Sets a variable of its environment, beside those of this process.
+    /// Sets an environment variable, in addition to those of this process.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.insert(name.as_ref().to_owned(), value.as_ref().to_owned());
         self
     }
 
-    /// Makes a cgroup of this name for what the program starts, and removes it once the program has ended.
+    /// Makes a cgroup of this name for the program's children, and removes it after the program's end.
     #[must_use]
     pub(crate) fn cgroup(mut self, name: &str) -> Self {
         self.cgroup = Some(name.to_owned());
@@ -72,7 +72,7 @@ impl Program {
     /// Starts it under `switchyard-supervise`, which ends it when this process ends, however that happens.
     ///
     /// # Errors
-    /// When the supervisor is not built, or the program cannot be started; the message has what it printed.
+    /// When the supervisor is not built, or the program cannot be started; the message has its output.
     pub fn start(&self) -> anyhow::Result<Process> {
         let supervisor = paths::binary("switchyard-supervise")?;
         let mut log = std::fs::OpenOptions::new().create(true).append(true).open(&self.log);
@@ -114,7 +114,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// The program's own process id.
+    /// The process id of the program, not of its supervisor.
     pub fn pid(&self) -> u32 {
         self.pid
     }
@@ -129,7 +129,7 @@ impl Process {
         &self.program
     }
 
-    /// The exit code once it has ended, as a shell has it: 128 and the signal when a signal ended it.
+    /// The exit code after its end, as in a shell: 128 plus the signal's number if a signal ended it.
     pub fn exit_code(&self) -> Option<i32> {
         let status = self.supervisor().try_wait().ok().flatten()?;
         Some(code(status))
@@ -140,7 +140,7 @@ impl Process {
         matches!(self.supervisor().try_wait(), Ok(None))
     }
 
-    /// Fails when the program has ended, with its exit code and the end of its log.
+    /// Fails if the program has ended, with its exit code and the end of its log.
     pub fn check(&self) -> anyhow::Result<()> {
         match self.exit_code() {
             None => Ok(()),
@@ -150,7 +150,7 @@ impl Process {
         }
     }
 
-    /// Kills the program (SIGKILL) and waits until it is gone. Nothing happens when it has ended already.
+    /// Kills the program (SIGKILL) and waits for its end. Does nothing if it has ended already.
     pub fn kill(&self) {
         self.begin_kill();
         let mut supervisor = self.supervisor();
@@ -170,15 +170,15 @@ impl Process {
         }
     }
 
-    /// Asks the supervisor to kill the program, without waiting.
+    /// Asks the supervisor to kill the program, and does not wait.
     pub(crate) fn begin_kill(&self) {
         drop(self.supervisor().stdin.take());
     }
 
-    /// Asks the program to end (SIGTERM) and kills it if it has not done so in time. Gives its exit code.
+    /// Asks the program to end (SIGTERM), and kills it if it has not ended in time. Returns its exit code.
     pub async fn terminate(&self, within: Duration) -> Option<i32> {
         if self.is_running() {
-            // It has ended in between.
+            // An error means that it has ended meanwhile.
             let _ = self.signal(Signal::TERM);
         }
         let start = Instant::now();
@@ -196,12 +196,12 @@ impl Process {
         self.exit_code()
     }
 
-    /// Stops it from running (SIGSTOP), connections left open: a machine that hangs.
+    /// Pauses it (SIGSTOP). Its connections stay open, as those of a machine that hangs.
     pub fn pause(&self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets a paused program run on.
+    /// Continues a paused program (SIGCONT).
     pub fn resume(&self) -> anyhow::Result<()> {
         self.signal(Signal::CONT)
     }
@@ -218,7 +218,7 @@ impl Process {
         self.memory("VmRSS:")
     }
 
-    /// The most memory that was ever resident, in bytes.
+    /// Peak of resident memory, in bytes.
     pub fn peak_rss(&self) -> anyhow::Result<u64> {
         self.memory("VmHWM:")
     }
@@ -231,7 +231,7 @@ impl Process {
         Ok(kib * 1024)
     }
 
-    /// CPU time used so far, user and system, to 10 ms.
+    /// CPU time used so far, user and system, with a resolution of 10 ms.
     pub fn cpu_time(&self) -> anyhow::Result<Duration> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
         // The second field is the name in parentheses and may hold spaces; utime and stime are fields 14 and 15.
@@ -243,12 +243,12 @@ impl Process {
         Ok(Duration::from_millis((ticks(11)? + ticks(12)?) * 10))
     }
 
-    /// The last lines it printed.
+    /// The last lines of its log.
     pub fn log_tail(&self, lines: usize) -> String {
         tail(&self.program.log, lines)
     }
 
-    /// Everything it printed, in all its starts.
+    /// Its whole log, of all its starts.
     pub fn log(&self) -> String {
         std::fs::read(&self.program.log)
             .map(|log| String::from_utf8_lossy(&log).into_owned())
@@ -282,7 +282,7 @@ fn tail(log: &Path, lines: usize) -> String {
     }
 }
 
-/// How often a program is started on other ports before it fails.
+/// How often a program is started, each time on other ports, before the start fails.
 pub const PORT_TRIES: u32 = 5;
 
 /// Whether the program ended because another process had taken its port.

@@ -1,12 +1,12 @@
-//! How far something has come that takes minutes, told on standard error.
+//! Prints the progress of long work to standard error.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// How often it is printed.
+/// Least time between two lines.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Tells now and then how many of so many are done.
+/// Prints how many parts of the work are done.
 #[derive(Debug)]
 pub struct Progress {
     what: String,
@@ -16,12 +16,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Something that begins now and consists of so many parts, such as "jobs sent".
+    /// Work of `of` parts that starts now. `what` names the finished parts, such as "jobs sent".
     pub fn new(what: impl Into<String>, of: usize) -> Self {
         Self { what: what.into(), of, start: Instant::now(), told: Duration::ZERO }
     }
 
-    /// So many are done: a line if the last one, or the beginning, is ten seconds ago.
+    /// Records that `done` parts are done. Prints a line at most every ten seconds.
     pub fn at(&mut self, done: usize) {
         if let Some(line) = self.line(done, self.start.elapsed()) {
             // A closed standard error needs no message.

@@ -1,7 +1,7 @@
-//! A real Prometheus: its rules' checker, and a server that scrapes.
+//! A real Prometheus: `promtool`, and a server that scrapes.
 //!
-//! The programs are those in `PATH`, or come from Debian's package, which is fetched once per machine and unpacked into the
-//! cache; nothing is installed.
+//! The programs come from `PATH`, or else from Debian's package. The package is fetched once per machine and unpacked into the
+//! cache, without an installation.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -55,7 +55,7 @@ impl Programs {
         let unpacked = cache.join("unpacked");
         let programs = unpacked.join("usr/bin");
         fs::create_dir_all(cache).with_context(|| format!("create {}", cache.display()))?;
-        // Two processes do not fetch it twice; it appears by a rename and so is never seen half unpacked.
+        // The lock keeps a second process from fetching it too. The rename makes the unpacked package appear whole.
         let lock = fs::File::create(cache.join("lock"))?;
         lock.lock()?;
         if Self::in_dir(&programs).is_none() {
@@ -80,16 +80,16 @@ impl Programs {
             .context("the package has no usr/bin/prometheus and usr/bin/promtool")
     }
 
-    /// Runs `promtool`; gives what it printed.
+    /// Runs `promtool` and returns its output.
     ///
     /// # Errors
-    /// When it fails or takes longer than a minute: with what it printed.
+    /// When it fails or takes longer than a minute; the message has its output.
     pub fn promtool(&self, words: &[&str]) -> anyhow::Result<String> {
         run(Command::new(&self.promtool).args(words), Duration::from_secs(60))
     }
 
-    /// Starts a server that scrapes the `/metrics` of these loopback ports every second, each under a job's name, and
-    /// evaluates the rules of a file. Its data is below `dir`, its log in it.
+    /// Starts a server that scrapes `/metrics` of these loopback ports every second, each as the named job, and evaluates the
+    /// rules of a file. Its data and log are in `dir`.
     ///
     /// # Errors
     /// The end of its log.
@@ -143,9 +143,9 @@ pub struct Prometheus {
 /// One series of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// Its labels, `__name__` among them where it has one.
+    /// Its labels, including `__name__` if it has a name.
     pub labels: BTreeMap<String, String>,
-    /// Its value; may be no number.
+    /// Its value, which may be NaN.
     pub value: f64,
 }
 
@@ -153,7 +153,7 @@ impl Prometheus {
     /// Evaluates an expression now.
     ///
     /// # Errors
-    /// When it cannot be evaluated, or gives no instant vector or scalar.
+    /// When it cannot be evaluated, or the result is of another type than instant vector and scalar.
     pub async fn query(&self, expression: &str) -> anyhow::Result<Vec<Sample>> {
         let data = self
             .get(&format!("/api/v1/query?query={}", encoded(expression)))
@@ -169,7 +169,7 @@ impl Prometheus {
         }
     }
 
-    /// The alerting rules that it evaluates: their names, with what went wrong if anything did.
+    /// The alerting rules that it evaluates, by name, with the error of the last evaluation.
     ///
     /// # Errors
     /// When it does not answer.
@@ -201,13 +201,13 @@ fn sample(series: &Value) -> anyhow::Result<Sample> {
     Ok(Sample { labels: labels.collect(), value: number(&series["value"][1])? })
 }
 
-/// Numbers come as text: `+Inf` and `NaN` are none of JSON's.
+/// Prometheus sends numbers as text, because JSON has no `+Inf` and no `NaN`.
 fn number(value: &Value) -> anyhow::Result<f64> {
     let text = value.as_str().context("a value that is no text")?;
     text.parse().with_context(|| format!("{text} is no number"))
 }
 
-/// As in the query of a URL.
+/// Percent-encodes a text for the query of a URL.
 fn encoded(text: &str) -> String {
     text.bytes().fold(String::new(), |mut url, byte| {
         match byte {

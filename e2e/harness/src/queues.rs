@@ -1,4 +1,4 @@
-//! Kueue's objects for tests, as JSON: tests of the API do not depend on the types of `switchyard-api`.
+//! Kueue's objects for tests, as JSON, so that tests of the API do not depend on the types of `switchyard-api`.
 
 use serde_json::{Value, json};
 
@@ -75,7 +75,7 @@ impl ClusterQueue {
         self
     }
 
-    /// How much of the last flavor's resource may be borrowed, and how much is lent. Needs a cohort.
+    /// Sets borrowing and lending limit of a resource in the last flavor. Needs a cohort.
     #[must_use]
     pub fn limits(
         mut self,
@@ -87,7 +87,7 @@ impl ClusterQueue {
         self
     }
 
-    /// Its share of what may be borrowed, relative to others.
+    /// Sets its weight in fair sharing.
     #[must_use]
     pub fn weight(self, weight: &str) -> Self {
         self.field("fairSharing", json!({"weight": weight}))
@@ -102,13 +102,13 @@ impl ClusterQueue {
         )
     }
 
-    /// The cohort it belongs to.
+    /// Sets its cohort.
     #[must_use]
     pub fn cohort(self, name: &str) -> Self {
         self.field("cohortName", name.into())
     }
 
-    /// Strict order instead of best effort.
+    /// Sets `StrictFIFO` instead of `BestEffortFIFO`.
     #[must_use]
     pub fn strict_fifo(self) -> Self {
         self.field("queueingStrategy", "StrictFIFO".into())
@@ -120,7 +120,7 @@ impl ClusterQueue {
         self.field("stopPolicy", policy.into())
     }
 
-    /// An AdmissionCheck that all its workloads have to pass.
+    /// Adds an AdmissionCheck for all its workloads.
     #[must_use]
     pub fn admission_check(mut self, name: &str) -> Self {
         push(
@@ -167,7 +167,7 @@ impl Cohort {
         self
     }
 
-    /// How much of the last flavor's resource may be borrowed from above, and how much is lent. Needs a parent.
+    /// Sets borrowing and lending limit of a resource in the last flavor. Needs a parent.
     #[must_use]
     pub fn limits(
         mut self,
@@ -232,7 +232,7 @@ pub fn priority_class(name: &str, value: i32) -> Value {
     json!({"apiVersion": API, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value})
 }
 
-/// A MultiKueueCluster that an agent connects from.
+/// A MultiKueueCluster with an agent.
 pub fn agent_cluster(name: &str) -> Value {
     object("MultiKueueCluster", name, json!({"clusterSource": {"agent": {}}}))
 }
@@ -243,7 +243,7 @@ pub fn kubeconfig_cluster(name: &str, secret: &str) -> Value {
     object("MultiKueueCluster", name, json!({"clusterSource": source}))
 }
 
-/// A MultiKueueCluster reached as a ClusterProfile of the hub's namespace says.
+/// A MultiKueueCluster reached by a ClusterProfile in the hub's namespace.
 pub fn profile_cluster(name: &str, profile: &str) -> Value {
     object(
         "MultiKueueCluster",
@@ -278,8 +278,8 @@ pub fn admission_check(name: &str) -> Value {
     object("AdmissionCheck", name, json!({"controllerName": "example.com/check"}))
 }
 
-/// A flavor, a ClusterQueue with all its quota on it, and a LocalQueue `queue` in the namespace: the least that
-/// admits Jobs. ClusterQueue and flavor get the name.
+/// The smallest set of objects that admits Jobs: a flavor, a ClusterQueue with all its quota on it, and a LocalQueue `queue` in
+/// the namespace. ClusterQueue and flavor get the name `name`.
 pub fn simple(namespace: &str, name: &str, quota: &[(&str, &str)]) -> Vec<Value> {
     vec![
         ResourceFlavor::new(name).build(),

@@ -1,4 +1,4 @@
-//! Waiting until queues take jobs and worker clusters are connected, in all systems.
+//! Waits until queues are active and worker clusters are connected, with Switchyard and with stock Kueue.
 
 use std::time::Duration;
 

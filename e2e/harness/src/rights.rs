@@ -1,5 +1,5 @@
-//! `cargo xtask rights`: rights of `deploy/rbac` that the cluster tests never used, by the audit logs of their API servers, for a
-//! person to check.
+//! `cargo xtask rights`: lists rights of `deploy/rbac` that the cluster tests never used, by the audit logs of their API
+//! servers. A person decides which of them are needed.
 
 mod grants;
 
@@ -17,7 +17,7 @@ use crate::paths;
 /// The variable with the directory for the audit logs of [`accounts`]; the command sets it.
 const DIRECTORY: &str = "SWITCHYARD_RIGHTS";
 
-/// Where a cluster's audit log goes, if the command wants them.
+/// The path of a cluster's audit log. `None` unless the command set the directory.
 pub(crate) fn log(cluster: &str, port: u16) -> Option<PathBuf> {
     let dir = std::env::var_os(DIRECTORY).filter(|dir| !dir.is_empty())?;
     Some(Path::new(&dir).join(format!("{cluster}-{}-{port}.log", std::process::id())))
@@ -31,7 +31,7 @@ pub(crate) fn policy() -> anyhow::Result<String> {
     let accounts: BTreeSet<String> =
         granted()?.into_iter().flat_map(|grant| grant.accounts).collect();
     let users = serde_json::to_string(&accounts)?;
-    // Watches outlive the tests: the beginning of an answer counts, too.
+    // Watches outlive the tests, so the stage `ResponseStarted` is recorded too.
     Ok(format!(
         "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived, Panic]\nrules:\n- level: Metadata\n  \
          users: {users}\n- level: None\n"
@@ -52,7 +52,7 @@ fn granted() -> anyhow::Result<Vec<Grant>> {
     Ok(grants::of(&objects))
 }
 
-/// Reads the logs of a directory, and tells which rights none of them shows.
+/// Reads the audit logs of a directory. Returns the rights that no request in them used, as text.
 ///
 /// # Errors
 /// When the directory or `deploy/rbac` cannot be read, or there is no log.
@@ -64,7 +64,7 @@ pub fn report(dir: &Path) -> anyhow::Result<String> {
         logs += 1;
         for line in BufReader::new(File::open(&path)?).lines() {
             let Ok(line) = line else { break };
-            // The last line may have been cut off.
+            // The last line may be incomplete.
             let Some(used) = serde_json::from_str(&line).ok().as_ref().and_then(Use::of) else {
                 continue;
             };

@@ -28,7 +28,7 @@ pub struct Single {
 }
 
 impl Single {
-    /// Starts it on a cluster that has what `deploy/` ships ([`Cluster::install`]), and waits until it is ready.
+    /// Starts it on a cluster with the objects of `deploy/` ([`Cluster::install`]), and waits until it is ready.
     ///
     /// # Errors
     /// The end of its log.
@@ -68,12 +68,12 @@ impl Single {
         &self.process
     }
 
-    /// Ends it as the deletion of its pod does, and gives its exit code. Registered webhooks stay.
+    /// Ends it as the deletion of its pod would, and returns its exit code. Registered webhooks stay.
     pub async fn stop(self) -> Option<i32> {
         self.process.terminate(TIME).await
     }
 
-    /// Deletes its webhook configurations, and takes its conversion out of the CRDs.
+    /// Deletes its webhook configurations, and removes its conversion webhook from the CRDs.
     ///
     /// # Errors
     /// When the API server refuses.

@@ -1,4 +1,4 @@
-//! The plan of an environment.
+//! Descriptions of clusters and nodes.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::nodes::{NodeImage, RealNode};
 
-/// The annotation of a node that kwok does not make ready.
+/// Annotation of a node: kwok does not make it ready.
 pub const NOT_READY: &str = "e2e.switchyard.dev/not-ready";
 
 /// A node, played by kwok.
@@ -28,7 +28,7 @@ impl NodeSpec {
         Self { labels: strings(labels), capacity: strings(capacity), taints: Vec::new(), name }
     }
 
-    /// Any resource, as Kubernetes writes its quantity.
+    /// Sets a resource, as a Kubernetes quantity.
     #[must_use]
     pub fn resource(mut self, name: impl Into<String>, quantity: impl Into<String>) -> Self {
         self.capacity.insert(name.into(), quantity.into());
@@ -47,7 +47,7 @@ impl NodeSpec {
         self.resource("nvidia.com/gpu", count.to_string())
     }
 
-    /// Memory, as Kubernetes writes a quantity.
+    /// Memory, as a Kubernetes quantity.
     #[must_use]
     pub fn memory(self, quantity: &str) -> Self {
         self.resource("memory", quantity)
@@ -60,7 +60,7 @@ impl NodeSpec {
         self
     }
 
-    /// A taint; `effect` such as `NoSchedule`.
+    /// A taint, with an effect such as `NoSchedule`.
     #[must_use]
     pub fn taint(mut self, key: &str, value: &str, effect: &str) -> Self {
         self.taints.push(json!({"key": key, "value": value, "effect": effect}));
@@ -83,7 +83,7 @@ impl NodeSpec {
     }
 }
 
-/// A cluster: an API server, controllers, and what belongs to its nodes.
+/// A cluster: an API server, controllers, nodes, and the programs that the nodes need.
 #[derive(Clone, Debug)]
 pub struct ClusterSpec {
     pub(crate) name: String,
@@ -100,8 +100,8 @@ pub struct ClusterSpec {
 impl ClusterSpec {
     /// A cluster without nodes, scheduler and kwok, for a hub.
     pub fn new(name: impl Into<String>) -> Self {
-        // Jobs need these: their controller, collection by owner, namespaces and their service accounts, and the
-        // aggregation of cluster roles, which Kueue's user roles use.
+        // Controllers that Jobs need: those of Jobs, garbage collection, namespaces and service accounts. Kueue's user roles
+        // need the aggregation of cluster roles.
         let controllers = [
             "job-controller",
             "garbage-collector-controller",
@@ -141,8 +141,8 @@ impl ClusterSpec {
         self
     }
 
-    /// Adds a real node with these images, and the controllers and Services that pods of a real node need. A cluster has
-    /// one real node or nodes that kwok plays. Needs [`crate::nodes::enter`].
+    /// Adds a real node with these images, and the controllers and Services that its pods need. A cluster has either one real
+    /// node or nodes that kwok plays. Needs [`crate::nodes::enter`].
     #[must_use]
     pub fn real_node(mut self, images: impl IntoIterator<Item = NodeImage>) -> Self {
         self.real_node = Some(RealNode::new(images.into_iter().collect()));
@@ -163,51 +163,51 @@ impl ClusterSpec {
         !self.nodes.is_empty() || self.real_node.is_some()
     }
 
-    /// No kube-scheduler: pods run only where they name their node.
+    /// Leaves out kube-scheduler. Only pods with `spec.nodeName` run.
     #[must_use]
     pub fn without_scheduler(mut self) -> Self {
         self.scheduler = false;
         self
     }
 
-    /// Another controller of kube-controller-manager, such as `deployment-controller`.
+    /// Adds a controller of kube-controller-manager, such as `deployment-controller`.
     #[must_use]
     pub fn controller(mut self, name: impl Into<String>) -> Self {
         self.controllers.push(name.into());
         self
     }
 
-    /// Without a controller of kube-controller-manager that it would have, such as `job-controller`.
+    /// Removes a default controller of kube-controller-manager, such as `job-controller`.
     #[must_use]
     pub fn without_controller(mut self, name: &str) -> Self {
         self.controllers.retain(|controller| controller != name);
         self
     }
 
-    /// Keeps an audit log, from which [`crate::Cluster::requests_by`] counts who asked for what. Costs the API server
-    /// some CPU.
+    /// Keeps an audit log, from which [`crate::Cluster::requests_by`] counts the requests of a user. The log costs the API
+    /// server some CPU.
     #[must_use]
     pub fn audited(mut self) -> Self {
         self.audited = true;
         self
     }
 
-    /// More flags of the API server, such as `--max-requests-inflight=5000`.
+    /// Adds flags of the API server, such as `--max-requests-inflight=5000`.
     #[must_use]
     pub fn api_server_args<I: IntoIterator<Item = S>, S: Into<String>>(mut self, args: I) -> Self {
         self.api_server_args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// An etcd of its own, [`Part::Etcd`](crate::Part::Etcd) of the cluster, so that it can fail alone.
+    /// Gives the cluster its own etcd, [`Part::Etcd`](crate::Part::Etcd), so that the etcd can fail alone.
     #[must_use]
     pub fn own_etcd(mut self) -> Self {
         self.own_etcd = true;
         self
     }
 
-    /// Leaves the client rate limits of controller-manager and scheduler as they are shipped (20 and 50 requests a
-    /// second). They are raised otherwise, so that tests do not wait for them.
+    /// Keeps the default client rate limits of controller-manager and scheduler (20 and 50 requests a second). Other clusters
+    /// have higher ones, so that tests do not wait for them.
     #[must_use]
     pub fn shipped_limits(mut self) -> Self {
         self.shipped_limits = true;

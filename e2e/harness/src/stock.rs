@@ -1,4 +1,4 @@
-//! Stock Kueue, run against a cluster as a peer for interoperation and comparison.
+//! Runs stock Kueue on a cluster, for tests of interoperation and for comparisons.
 
 mod webhooks;
 
@@ -20,26 +20,26 @@ use switchyard_parts::{Part, Parts, SourceEdit};
 const READY_TIME: Duration = Duration::from_secs(60);
 /// How long it may take to end.
 const STOP_TIME: Duration = Duration::from_secs(30);
-/// Kueue reads the certificate of its metrics from here and nowhere else, unless it manages certificates itself, which
-/// needs webhooks that reach it by a Service.
+/// The only directory from which Kueue reads the certificate of its metrics. Kueue can also manage certificates itself, but
+/// then needs webhooks that reach it through a Service.
 const METRICS_CERTS: &str = "/etc/kueue/metrics/certs";
 pub const NAMESPACE: &str = "kueue-system";
 
-/// How it is configured beyond what it needs to run here.
+/// Its configuration, besides the settings that it needs to run here.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Requests a second that its own client may make. As shipped: 300.
+    /// Requests a second that its client may send. Default as in its manifests: 300.
     pub qps: u32,
-    /// Requests it may make at once. As shipped: 500.
+    /// Burst of requests of its client. Default as in its manifests: 500.
     pub burst: u32,
-    /// Merged over the configuration; objects key by key.
+    /// Merged into the configuration, objects key by key.
     pub config: Value,
     /// Feature gates, such as `("MultiKueueIncrementalDispatcherConfig", false)`.
     pub gates: Vec<(String, bool)>,
-    /// Registers its webhooks and the conversion of its CRDs as its manifests do. They stay when it ends, as they do in
-    /// a cluster: see [`Kueue::unregister`].
+    /// Registers its webhooks and the conversion of its CRDs, as its manifests do. They stay after its end, as in a real
+    /// cluster; [`Kueue::unregister`] removes them.
     pub webhooks: bool,
-    /// Changes to its source, for what no setting changes. See [`Parts::edited`].
+    /// Changes of its source, for behaviour without a setting. See [`Parts::edited`].
     pub edits: &'static [SourceEdit],
 }
 
@@ -56,16 +56,15 @@ impl Default for Options {
     }
 }
 
-/// Stock Kueue, running with every right on one cluster. Its webhooks are registered only with [`Options::webhooks`].
-/// Without them Jobs have to be created suspended, and with `managedBy` where they are to be dispatched. Dropping it
-/// ends it.
+/// Stock Kueue, running with all rights on one cluster. Its webhooks are registered only with [`Options::webhooks`]. Without
+/// them, Jobs must be created suspended, and Jobs to dispatch with `managedBy`. Dropping this ends Kueue.
 #[derive(Debug)]
 pub struct Kueue {
     process: Process,
 }
 
 impl Kueue {
-    /// Installs its CRDs into the cluster, starts it and waits until it is ready. It is built first if it has to be.
+    /// Builds it if needed, installs its CRDs into the cluster, starts it, and waits until it is ready.
     pub async fn start(cluster: &Cluster, options: &Options) -> anyhow::Result<Self> {
         Self::start_all(cluster, options)
             .await
@@ -134,7 +133,7 @@ impl Kueue {
         self.process.kill();
     }
 
-    /// Starts it again as it was, and does not wait for it.
+    /// Starts it again with the same settings, and does not wait for it.
     ///
     /// # Errors
     /// When its program cannot be started.
@@ -144,7 +143,7 @@ impl Kueue {
         Ok(())
     }
 
-    /// Ends it as the deletion of its pod does. Registered webhooks stay.
+    /// Ends it as the deletion of its pod would. Registered webhooks stay.
     pub async fn stop(self) {
         self.process.terminate(STOP_TIME).await;
     }
@@ -158,7 +157,7 @@ impl Kueue {
     }
 }
 
-/// For its webhook and metrics servers. Gives the authority that signed, PEM.
+/// Writes the certificates of its webhook and metrics servers. Returns the CA certificate, PEM.
 fn write_certificates(dir: &Path) -> anyhow::Result<String> {
     let authority = Authority::new("kueue")?;
     let pair = authority.server(&["127.0.0.1", "localhost"])?;
@@ -173,7 +172,7 @@ fn write_certificates(dir: &Path) -> anyhow::Result<String> {
     if metrics.exists() {
         return Ok(authority.pem());
     }
-    // All at once: a certificate of one process beside the key of another would not do.
+    // A rename replaces both files at once. Otherwise the certificate of one process could lie beside the key of another.
     let unfinished = metrics.with_file_name(fixture::unique("certs"));
     let written = write(&unfinished).and_then(|()| fs::rename(&unfinished, metrics));
     if written.is_err() {

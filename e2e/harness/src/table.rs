@@ -1,11 +1,11 @@
-//! Figures side by side: a row for each figure, a column for each system.
+//! A table of figures: a row for each figure, a column for each system.
 
 use std::fmt;
 
-/// Between two columns, at least.
+/// Least number of spaces between two columns.
 const GAP: usize = 2;
 
-/// A table. Widths follow from what is in it.
+/// A table. Columns are as wide as their widest cell.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     title: String,
@@ -18,7 +18,7 @@ impl Table {
         Self { title: title.into(), columns: columns.into_iter().collect(), rows: Vec::new() }
     }
 
-    /// A row: its name, and a cell for each column.
+    /// Adds a row with its name and a cell for each column.
     pub fn row(&mut self, name: impl Into<String>, cells: impl IntoIterator<Item = String>) {
         self.rows.push((name.into(), cells.into_iter().collect()));
     }
@@ -50,7 +50,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// Memory for readers; none is a dash.
+/// Bytes as text in megabytes. Zero is a dash.
 pub fn megabytes(bytes: u64) -> String {
     if bytes == 0 { "-".to_owned() } else { format!("{:.0} MB", bytes as f64 / 1e6) }
 }

@@ -6,30 +6,30 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio::time::Instant;
 
-/// The shortest and the longest time between two looks at a condition.
+/// The shortest and the longest time between two checks of a condition.
 const PERIOD: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(200));
 
-/// How long to wait until the next look: an eighth of the wait so far. A short wait ends soon after its condition is
-/// true, and a long one leaves the processors to what it waits for.
+/// Time until the next check: an eighth of the wait so far. So a short wait ends soon after its condition is true, and a long
+/// wait takes little CPU time from the programs under test.
 fn period(waited: Duration) -> Duration {
     (waited / 8).clamp(PERIOD.0, PERIOD.1)
 }
 
-/// A condition that cannot come true any more; see [`never`].
+/// The error of a condition that can no longer become true; see [`never`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Never(String);
 
-/// Marks an error of a condition as final: [`eventually`] then gives up at once.
+/// Marks an error of a condition as final, so that [`eventually`] fails at once.
 pub fn never(error: impl Display) -> anyhow::Error {
     anyhow::Error::new(Never(error.to_string()))
 }
 
-/// Waits until `check` succeeds and gives what it gave. Its error says what it saw instead, and an API server that
-/// cannot be reached for a moment is just another reason to look again.
+/// Waits until `check` succeeds, and returns its value. Every error of `check` is retried, also that of an unreachable API
+/// server; the error should describe the present state.
 ///
 /// # Errors
-/// When the deadline passes or `check` fails with [`never()`]: the awaited condition, and the last state.
+/// After the deadline, or when `check` fails with [`never()`]. The message has the awaited condition and the last error.
 ///
 /// ```no_run
 /// # async fn test(jobs: kube::Api<k8s_openapi::api::batch::v1::Job>) -> anyhow::Result<()> {
@@ -66,7 +66,7 @@ pub async fn eventually<T>(
     }
 }
 
-/// Watches that `check` keeps succeeding for so long, as "stays suspended".
+/// Checks that `check` succeeds for the whole time, for conditions such as "stays suspended".
 ///
 /// # Errors
 /// The first failure of `check`, and when it came.

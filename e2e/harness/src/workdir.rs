@@ -8,21 +8,21 @@ use anyhow::Context;
 use rustix::process::{Pid, test_kill_process};
 use switchyard_parts::paths;
 
-/// `target/e2e-logs/NAME-PID`. Dropped, it is deleted, or only its state is when something failed.
+/// The directory `target/e2e-logs/NAME-PID`. Dropping it deletes the directory, or only the state if the logs are kept.
 #[derive(Debug)]
 pub(crate) struct WorkDir {
     path: PathBuf,
 }
 
 impl WorkDir {
-    /// Makes the directory for an environment of this process, and removes what dead processes left.
+    /// Makes the directory for an environment of this process, and removes the directories of dead processes.
     pub(crate) fn create(name: &str) -> anyhow::Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let logs = paths::logs();
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let number = if number == 0 { String::new() } else { format!(".{number}") };
         let path = logs.join(format!("{name}{number}-{}", std::process::id()));
-        // A leftover of an earlier process with the same process id.
+        // An earlier process with the same process id may have left it.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(path.join("state"))
             .with_context(|| format!("cannot create {}", path.display()))?;
@@ -39,12 +39,12 @@ impl WorkDir {
         &self.path
     }
 
-    /// State without use once the environment is gone.
+    /// The directory of data that has no use after the environment's end.
     pub(crate) fn state(&self) -> PathBuf {
         self.path.join("state")
     }
 
-    /// Keeps the logs, also when this process is killed or never drops this.
+    /// Keeps the logs, even if this process is killed or never drops this.
     pub(crate) fn keep(&self) {
         paths::keep(&self.path);
     }
@@ -64,7 +64,7 @@ impl Drop for WorkDir {
     }
 }
 
-/// Removes what processes left behind that are gone: everything, or only the state where something failed.
+/// Removes the directories of ended processes: whole, or only their state if the logs are kept.
 fn sweep(logs: &Path) {
     for entry in fs::read_dir(logs).into_iter().flatten().flatten() {
         let path = entry.path();

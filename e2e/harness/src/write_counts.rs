@@ -1,4 +1,4 @@
-//! API writes of dispatched jobs, counted by a hub and one worker whose API servers keep an audit log.
+//! Counts the API writes for dispatched jobs, by the audit logs of a hub and one worker.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub struct Writes {
     pub worker: Requests,
 }
 
-/// A hub and one worker, their API servers keeping an audit log.
+/// A hub and one worker whose API servers keep an audit log.
 ///
 /// # Errors
 /// When a component does not come up.
@@ -36,21 +36,21 @@ pub async fn fleet(name: &str) -> anyhow::Result<Fleet> {
     Ok(fleet)
 }
 
-/// A tenant with room for everything that is measured.
+/// A tenant with enough quota for all measured jobs.
 ///
 /// # Errors
 /// When an API server refuses something.
 pub async fn tenant<'a>(fleet: &'a Fleet, stem: &str) -> anyhow::Result<Tenant<'a>> {
     let quota = [("cpu", "2000")];
     let tenant = fleet.tenant(stem).hub(&quota).worker(WORKER, &quota).make().await?;
-    // The first job finds out that the queues are there; it is not measured.
+    // The first job ends once all queues are active. It is not measured.
     tenant.submit(tenant.job("first")).await?;
     job::complete(&fleet.hub().admin, tenant.name(), "first", SOON).await?;
     tenant.await_empty(WORKER, SOON).await?;
     Ok(tenant)
 }
 
-/// Runs so many jobs at once until none is left on the worker, and counts the writes for them.
+/// Runs `jobs` jobs at once until none is left on the worker, and counts the writes for them.
 ///
 /// # Errors
 /// When a job does not complete.

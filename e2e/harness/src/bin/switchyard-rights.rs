@@ -1,4 +1,4 @@
-//! The report of `cargo xtask rights`.
+//! Prints the report of `cargo xtask rights`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,12 +1,12 @@
-//! Runs one program and ends it when its requester is gone.
+//! Runs one program, and kills it when the process that asked for it ends.
 //!
 //! `switchyard-supervise [--cgroup NAME] PROGRAM [ARG...]` starts the program, prints its process id as one line on standard output,
-//! and then waits for one of two things: the program ends, or standard input is closed. The harness holds the other
-//! end of that pipe, so the kernel closes it whichever way the harness ends, a SIGKILL included; the program is then
-//! killed at once. The program's output goes to this process's standard error. The exit status is the program's.
+//! and then waits until the program ends or standard input is closed. The harness holds the other end of that pipe. However
+//! the harness ends, also by SIGKILL, the kernel closes the pipe, and the program is killed at once. The program's output
+//! goes to this process's standard error. The exit status is the program's.
 //!
-//! With `--cgroup`, a cgroup of that name is made before, in every hierarchy, and removed after the end: nothing else
-//! removes what a killed kubelet has made below it.
+//! With `--cgroup`, a cgroup of that name is made in every hierarchy before the start, and removed after the end. Nothing else
+//! would remove the cgroups that a killed kubelet leaves below it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let pid = child.id();
     let child = Arc::new(Mutex::new(child));
     let mut stdout = std::io::stdout();
-    // A reader that is already gone shows as the end of standard input below.
+    // If the reader has ended already, standard input ends below.
     let _ = writeln!(stdout, "{pid}").and_then(|()| stdout.flush());
     let cgroups = Arc::new(cgroups);
     let waiting = (Arc::clone(&child), Arc::clone(&cgroups));
@@ -63,7 +63,7 @@ struct Cgroups(Vec<PathBuf>);
 impl Cgroups {
     fn make(name: &Path) -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        // The fifth field is where it is mounted, and after a dash comes what it is.
+        // The fifth field is the mount point. The file system's type follows a dash.
         let hierarchies = mounts.lines().filter_map(|line| {
             let (fields, kind) = line.split_once(" - ")?;
             kind.starts_with("cgroup").then(|| fields.split(' ').nth(4)).flatten()
@@ -73,7 +73,7 @@ impl Cgroups {
             if let Err(error) = fs::create_dir_all(dir) {
                 eprintln!("cannot create {}: {error}", dir.display());
             }
-            // A new cgroup of version 1 has no processors and no memory until it is given some.
+            // A new cgroup of version 1 has no processors and no memory nodes, so it gets its parent's.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 let above =
                     dir.parent().and_then(|parent| fs::read_to_string(parent.join(file)).ok());
@@ -83,7 +83,7 @@ impl Cgroups {
         Self(dirs)
     }
 
-    /// The kernel lets a cgroup go when its last process has ended.
+    /// Removes the cgroups. The kernel allows that after their last process has ended.
     fn remove(&self) {
         let start = Instant::now();
         for dir in &self.0 {
@@ -94,7 +94,7 @@ impl Cgroups {
     }
 }
 
-/// Removes a cgroup with all below it. Its files cannot be removed and need not be.
+/// Removes a cgroup with all cgroups below it. Its files go with it.
 fn remove(dir: &Path) -> bool {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -104,8 +104,8 @@ fn remove(dir: &Path) -> bool {
     fs::remove_dir(dir).is_ok()
 }
 
-/// Ends this process as soon as the program has ended. The program is only collected under the lock, so that its
-/// process id cannot belong to another process while the other thread kills it.
+/// Ends this process as soon as the program has ended. The program is reaped only under the lock, so that its process id
+/// cannot belong to another process while the other thread kills it.
 fn exit_with_child(pid: u32, child: &Mutex<Child>, cgroups: &Cgroups) {
     let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
     while let Some(id) = id {
@@ -132,7 +132,7 @@ fn wait_for_end_of_input() {
     }
 }
 
-/// As a shell has it: the program's own code, or 128 and the signal that ended it.
+/// The exit code as in a shell: the program's, or 128 plus the number of the signal that ended it.
 fn code(status: &std::io::Result<ExitStatus>) -> u8 {
     let Ok(status) = status else { return 1 };
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);

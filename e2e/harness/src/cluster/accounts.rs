@@ -9,12 +9,11 @@ use kube::{Api, Client};
 use super::Cluster;
 use crate::kubeconfig::{self, Credential};
 
-/// Longer than any test or demo: tokens are not renewed here.
+/// Lifetime of tokens. It exceeds any test or demo, because tokens are not renewed here.
 const TOKEN_SECONDS: i64 = 30 * 24 * 3600;
 
 impl Cluster {
-    /// A client that acts as a service account, with the rights its role bindings give and no others, and the
-    /// kubeconfig it was made from. The account must exist or appear soon.
+    /// A client with only the rights of a service account, and its kubeconfig. Waits a while for the account to exist.
     pub async fn service_account(
         &self,
         namespace: &str,

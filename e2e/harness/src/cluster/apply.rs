@@ -15,23 +15,23 @@ use serde_json::Value;
 use super::{Cluster, SETTLE_TIME, start};
 use crate::wait::eventually;
 
-/// How long a kind may take to be served once its CRD is established.
+/// How long a kind may take until it is served after its CRD is established.
 const DISCOVERY_TIME: Duration = Duration::from_secs(10);
-/// The field manager of what tests apply.
+/// The field manager of tests.
 const MANAGER: &str = "switchyard-e2e";
 
-/// The kinds asked for so far: (apiVersion, kind) to how they are reached, and whether they live in namespaces.
+/// Cached kinds: the resource of each (apiVersion, kind), and whether it is namespaced.
 pub(super) type Kinds = tokio::sync::Mutex<BTreeMap<(String, String), (ApiResource, bool)>>;
 
 impl Cluster {
-    /// Applies every document of a YAML text: namespaces and CRDs first, which are awaited, then the rest in order.
-    /// Objects without a namespace go to `default`. Gives the objects as the server has them, in that order.
+    /// Applies all documents of a YAML text: first namespaces and CRDs, and waits for these; then the rest in order. Namespaced
+    /// objects without a namespace go to `default`. Returns the server's objects in that order.
     pub async fn apply_yaml(&self, yaml: &str) -> anyhow::Result<Vec<DynamicObject>> {
         let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).context("not YAML")?;
         self.apply(documents).await
     }
 
-    /// Applies the `.yaml` files of a directory and of those in it, by name.
+    /// Applies the `.yaml` files below a directory, in the order of their names.
     pub async fn apply_dir(&self, dir: impl AsRef<Path>) -> anyhow::Result<()> {
         let mut documents = Vec::new();
         for file in yaml_files(dir.as_ref())? {
@@ -73,7 +73,7 @@ impl Cluster {
         Ok(applied)
     }
 
-    /// The API of any kind; `namespace` is left out for kinds that have none.
+    /// The API of any kind. `namespace` has no effect for cluster-scoped kinds.
     pub async fn dynamic(
         &self,
         api_version: &str,
@@ -89,7 +89,7 @@ impl Cluster {
         })
     }
 
-    /// Installs what `deploy/` ships: the CRDs and the roles.
+    /// Installs the CRDs and roles of `deploy/`.
     pub async fn install(&self) -> anyhow::Result<()> {
         self.apply_dir(start::deploy().join("crds")).await?;
         self.apply_dir(start::deploy().join("rbac")).await?;
@@ -111,7 +111,7 @@ impl Cluster {
         applied.with_context(|| format!("apply {kind} {namespace}/{name} to {}", self.name()))
     }
 
-    /// How a kind is reached, and whether it lives in namespaces.
+    /// The resource of a kind, and whether it is namespaced.
     pub async fn kind(&self, api_version: &str, kind: &str) -> anyhow::Result<(ApiResource, bool)> {
         let key = (api_version.to_owned(), kind.to_owned());
         if let Some(known) = self.kinds.lock().await.get(&key) {
@@ -143,8 +143,8 @@ impl Cluster {
         .await
     }
 
-    /// Creates a namespace with a new name that begins with `stem`, and waits until pods can be made
-    /// in it.
+    /// Creates a namespace with a new name that begins with `stem`, and waits until pods can be
+    /// created in it.
     pub async fn namespace(&self, stem: &str) -> anyhow::Result<String> {
         let name = crate::names::unique(stem);
         let object = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});

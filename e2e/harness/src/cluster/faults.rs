@@ -7,7 +7,7 @@ use crate::process::Process;
 use switchyard_parts::Part;
 
 impl Cluster {
-    /// Kills a part (SIGKILL) and waits until it is gone.
+    /// Kills a part (SIGKILL) and waits for its end.
     pub fn kill(&self, part: Part) -> anyhow::Result<()> {
         self.with(part, |process| {
             process.kill();
@@ -15,18 +15,18 @@ impl Cluster {
         })
     }
 
-    /// Stops a part from running, its connections left open.
+    /// Pauses a part. Its connections stay open.
     pub fn pause(&self, part: Part) -> anyhow::Result<()> {
         self.with(part, Process::pause)
     }
 
-    /// Lets a paused part run on.
+    /// Continues a paused part.
     pub fn resume(&self, part: Part) -> anyhow::Result<()> {
         self.with(part, Process::resume)
     }
 
-    /// Starts a part again as it was, on the same port; what still runs of it is killed first. An API server is
-    /// waited for until it is ready.
+    /// Starts a part again with the same flags and port, and kills it first if it still runs. Waits until an API server is
+    /// ready.
     pub async fn restart(&self, part: Part) -> anyhow::Result<()> {
         let program = self.with(part, |process| {
             process.kill();
@@ -40,7 +40,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Loses all that the cluster's etcd holds, which must be its own: what comes up again is a new cluster at the same place.
+    /// Deletes all data of the cluster's own etcd. A new, empty cluster starts at the same address.
     pub async fn lose_store(&self) -> anyhow::Result<()> {
         for part in [Part::ControllerManager, Part::ApiServer, Part::Etcd] {
             self.kill(part)?;
@@ -54,12 +54,12 @@ impl Cluster {
         self.await_service_account("default", "default").await
     }
 
-    /// Takes the API server away. Nothing of the cluster's state is lost: etcd has it.
+    /// Stops the API server. The cluster's state stays in etcd.
     pub fn stop_api_server(&self) -> anyhow::Result<()> {
         self.kill(Part::ApiServer)
     }
 
-    /// Brings the API server back and waits until it is ready.
+    /// Starts the API server again and waits until it is ready.
     pub async fn start_api_server(&self) -> anyhow::Result<()> {
         self.restart(Part::ApiServer).await
     }

@@ -16,7 +16,7 @@ pub struct Request {
     pub verb: String,
     /// The API group; empty for the core group.
     pub group: String,
-    /// The resource, plural; empty for what is none, such as `/readyz`.
+    /// The resource, plural; empty for other paths, such as `/readyz`.
     pub resource: String,
     /// For example `status` or `token`; empty for the object itself.
     pub subresource: String,
@@ -51,7 +51,7 @@ impl Requests {
         )
     }
 
-    /// Writes, including refused ones (conflicts, validation): the server has had the work.
+    /// Writes, including refused ones (conflicts, validation), because they cost the server as much.
     #[must_use]
     pub fn writes(&self) -> Self {
         let verbs = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"];
@@ -69,16 +69,16 @@ impl Requests {
         self.only(|request| request.group == group && request.resource == resource)
     }
 
-    /// How many in all.
+    /// The number of all requests.
     pub fn total(&self) -> u64 {
         self.0.values().sum()
     }
 
-    /// Reads the requests of one user out of an audit log, verbs as the metrics have them.
+    /// Reads the requests of one user from an audit log, with the verbs of the metrics.
     pub fn parse_audit(log: &str, user: &str) -> Self {
         let mut requests = BTreeMap::new();
         for line in log.lines() {
-            // The last line may be in the middle of being written.
+            // The last line may be incomplete, because the server still writes it.
             let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
             if event["user"]["username"] != user
                 || event["requestURI"].as_str().is_some_and(is_dry_run)
@@ -130,7 +130,7 @@ impl Requests {
                 subresource: get("subresource"),
                 code: get("code").parse().unwrap_or(0),
             };
-            // Counters are whole numbers in floating point, far below where that loses any.
+            // Counters are whole numbers, small enough to be exact in floating point.
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             let count = count as u64;
             *requests.entry(request).or_insert(0) += count;
@@ -139,7 +139,7 @@ impl Requests {
     }
 }
 
-/// A table, most frequent first: what a failed write budget wants to show.
+/// A table, the most frequent requests first, for the message of an exceeded write budget.
 impl fmt::Display for Requests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rows: Vec<_> = self.0.iter().collect();
@@ -158,7 +158,7 @@ fn is_dry_run(uri: &str) -> bool {
     uri.contains("dryRun=")
 }
 
-/// `a="x",b="y"`; the values of this metric have no quotes or commas in them.
+/// Parses `a="x",b="y"`. The values of this metric contain no quotes and no commas.
 fn labels_of(text: &str) -> BTreeMap<&str, &str> {
     let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
     pairs.map(|(name, value)| (name, value.trim_matches('"'))).collect()
@@ -171,7 +171,7 @@ impl Cluster {
         Ok(Requests::parse(&self.admin.request_text(request).await?))
     }
 
-    /// The requests of one user since the cluster was started, for clusters that are
+    /// The requests of one user since the cluster's start, for clusters that are
     /// [`crate::ClusterSpec::audited`]. A service account's user name is `system:serviceaccount:NAMESPACE:NAME`.
     pub fn requests_by(&self, user: &str) -> anyhow::Result<Requests> {
         let path = self.files.audit_log();

@@ -1,4 +1,4 @@
-//! Bringing a cluster up.
+//! Starts a cluster.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,10 +24,10 @@ use crate::wait::{eventually, never};
 use crate::workdir::WorkDir;
 use switchyard_parts::Part;
 
-/// The stages by which kwok plays the kubelets.
+/// The stages by which kwok simulates the kubelets.
 const STAGES: &str = include_str!("../kwok/stages.yaml");
 
-/// Every request, once, when it is answered, without its body.
+/// Records each request once, when it is answered, without its body.
 const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived, ResponseStarted, Panic]\nrules:\n- level: Metadata\n";
 
 /// The files of a cluster.
@@ -162,7 +162,7 @@ impl Cluster {
         try_join_all(create).await.map(|_| ())
     }
 
-    /// Waits until nodes are Ready and Jobs can make pods in `default`.
+    /// Waits until nodes are Ready and Jobs can create pods in `default`.
     async fn settle(&self) -> anyhow::Result<()> {
         let nodes: Api<Node> = Api::all(self.admin.clone());
         eventually(SETTLE_TIME, "all nodes to be Ready", async || {
@@ -185,7 +185,7 @@ impl Cluster {
         self.await_service_account("default", "default").await
     }
 
-    /// Waits until a service account exists; pods cannot be made in its namespace before.
+    /// Waits until a service account exists. Before, its namespace accepts no pods that use it.
     pub async fn await_service_account(&self, namespace: &str, name: &str) -> anyhow::Result<()> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.admin.clone(), namespace);
         eventually(SETTLE_TIME, format!("service account {namespace}/{name}"), async || {
@@ -201,7 +201,7 @@ impl Cluster {
     }
 }
 
-/// Starts an API server, on another port when another process took the first one in between, and waits until it is ready.
+/// Starts an API server and waits until it is ready. If another process takes the port first, tries another port.
 async fn start_api_server(
     spec: &ClusterSpec,
     ground: &Ground,
@@ -227,7 +227,7 @@ async fn start_api_server(
     bail!("no port stays free for kube-apiserver")
 }
 
-/// Waits until an API server says that it is ready.
+/// Waits until an API server reports that it is ready.
 pub(super) async fn await_ready(process: &Process, admin: &Client) -> anyhow::Result<()> {
     let ready = eventually(READY_TIME, "the API server to be ready", async || {
         process.check().map_err(never)?;
@@ -264,7 +264,7 @@ fn api_server(
         .arg(format!("--service-account-signing-key-file={}", files.path("token.key")))
         .arg(format!("--service-cluster-ip-range={services}"))
         .arg("--kubelet-preferred-address-types=InternalIP")
-        // It taints new nodes until the node lifecycle controller, which does not run here, clears them.
+        // The plugin taints new nodes until the node lifecycle controller clears them, which does not run here.
         .arg("--disable-admission-plugins=TaintNodesByCondition")
         .args(&spec.api_server_args);
     let audited = |policy: &str, log: &Path| {
@@ -286,7 +286,7 @@ fn api_server(
         .args(["--audit-log-maxsize=100", "--audit-log-maxbackup=2"]))
 }
 
-/// The programs beside the API server.
+/// The programs of a cluster besides the API server.
 fn others(
     spec: &ClusterSpec,
     ground: &Ground,
@@ -322,7 +322,7 @@ fn others(
     Ok(programs)
 }
 
-/// The node's program, which is made on a thread of its own: images take a second or two.
+/// The node's program. It is made on a blocking thread, because images take a second or two.
 async fn real_node(
     node: RealNode,
     spec: &ClusterSpec,
@@ -346,7 +346,7 @@ async fn real_node(
     tokio::task::spawn_blocking(make).await?
 }
 
-/// The repository's directory of manifests.
+/// The directory `deploy` of the repository.
 pub(super) fn deploy() -> PathBuf {
     Path::new(&crate::paths::root()).join("deploy")
 }

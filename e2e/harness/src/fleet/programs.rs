@@ -1,4 +1,4 @@
-//! Starts the programs with the flags that the documentation gives.
+//! The programs of Switchyard with the flags that the documentation shows.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::NAMESPACE;
 use crate::process::Program;
 use crate::{Cluster, paths, ports};
 
-/// A program of Switchyard, and the port of its health pages.
+/// A program of Switchyard, and the port of its health endpoints.
 #[derive(Clone, Debug)]
 pub(crate) struct OurProgram {
     pub(crate) program: Program,
@@ -24,7 +24,8 @@ impl OurProgram {
     }
 }
 
-/// Where a hub's process listens, and where it is reached: elsewhere, behind a [`Forward`](crate::forward::Forward).
+/// The ports at which a hub's process listens, and those at which others reach it. They differ behind a
+/// [`Forward`](crate::forward::Forward).
 #[derive(Clone, Debug)]
 pub(crate) struct Ways {
     /// Its name among replicas; none: its own.
@@ -112,14 +113,14 @@ async fn controller(
     Ok(OurProgram { program, health })
 }
 
-/// Where it listens for the API server, and where that finds it.
+/// Adds the flags of webhooks: the port to listen on, and the port at which the API server reaches it.
 fn webhooks(program: Program, (listen, at): (u16, u16)) -> Program {
     program
         .args(["--webhook-listen", &format!("127.0.0.1:{listen}")])
         .args(["--webhook-url", &format!("https://127.0.0.1:{at}")])
 }
 
-/// `switchyard-agent` on a cluster, enrolling with a token.
+/// `switchyard-agent` on a cluster, with a token to enrol.
 pub(crate) async fn agent_program(
     cluster: &Cluster,
     token: &JoinToken,

@@ -1,4 +1,4 @@
-//! A test's own corner of a shared fleet: a namespace, a flavor, and queues on the hub and on workers.
+//! A tenant: the objects of one test in a shared fleet. It has a namespace, a flavor, and queues on the hub and on workers.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{JobBuilder, names, ready};
 /// The LocalQueue of every tenant.
 const QUEUE: &str = "main";
 
-/// The plan of a tenant.
+/// Describes a tenant; [`TenantBuilder::make`] creates it.
 pub struct TenantBuilder<'a> {
     fleet: &'a Fleet,
     name: String,
@@ -30,28 +30,28 @@ impl<'a> TenantBuilder<'a> {
         Self { fleet, name: names::unique(stem), hub: Vec::new(), workers: Vec::new() }
     }
 
-    /// Makes what a tenant of that name had, again.
+    /// Uses the name of an earlier tenant, to create its objects again.
     #[must_use]
     pub fn again(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
 
-    /// Its quota on the hub.
+    /// Sets its quota on the hub.
     #[must_use]
     pub fn hub(mut self, quota: &[(&str, &str)]) -> Self {
         self.hub = owned(quota);
         self
     }
 
-    /// A worker cluster that its jobs may go to, and its quota there.
+    /// Adds a worker cluster for its jobs, and its quota there.
     #[must_use]
     pub fn worker(mut self, cluster: &str, quota: &[(&str, &str)]) -> Self {
         self.workers.push((cluster.to_owned(), owned(quota)));
         self
     }
 
-    /// Makes everything. Namespace, ClusterQueues, flavor, AdmissionCheck and MultiKueueConfig all have one name.
+    /// Creates all objects. Namespace, ClusterQueues, flavor, AdmissionCheck and MultiKueueConfig have one name.
     ///
     /// # Errors
     /// When an API server refuses something.
@@ -68,7 +68,7 @@ impl<'a> TenantBuilder<'a> {
         hub.apply([namespace]).await?;
         hub.apply(queues::multikueue(&self.name, &clusters)).await?;
         hub.apply(self.queues(&self.hub, Some(&self.name))).await?;
-        // A Job that comes before its queue is known is not marked as run elsewhere, and cannot be later.
+        // Wait for the queues: a Job created before the hub knows its queue gets no `managedBy`, which is immutable.
         for cluster in clusters.into_iter().chain([HUB]) {
             self.await_queue(cluster).await?;
         }
@@ -120,11 +120,11 @@ impl Tenant<'_> {
         job.create(&self.fleet.hub().admin).await
     }
 
-    /// The same, again until it is taken: where the API server asks the webhooks of a replica that has just died, it refuses
-    /// the job.
+    /// As [`Self::submit`], with retries: if the API server calls the webhooks of a replica that has just died, it refuses the
+    /// job.
     ///
     /// # Errors
-    /// When it is still refused after `within`.
+    /// When the job is still refused after `within`.
     pub async fn submit_until_taken(
         &self,
         job: JobBuilder,
@@ -165,7 +165,7 @@ impl Tenant<'_> {
         Api::namespaced(self.fleet.worker(cluster).admin.clone(), &self.name)
     }
 
-    /// Where a job is and why, as the command line tells it.
+    /// The row of a job, as `switchyard get jobs` shows it.
     ///
     /// # Errors
     /// When it has no Workload.
@@ -175,10 +175,10 @@ impl Tenant<'_> {
         found.ok_or_else(|| anyhow::anyhow!("job {job} has no Workload on the hub"))
     }
 
-    /// Waits until what the command line tells of a job is right.
+    /// Waits until [`Self::status`] of a job satisfies a predicate.
     ///
     /// # Errors
-    /// With the last status.
+    /// After the deadline, with the last status.
     pub async fn await_status(
         &self,
         job: &str,
@@ -194,10 +194,10 @@ impl Tenant<'_> {
         .await
     }
 
-    /// Waits until the only Workload that it has on a worker has this class and priority.
+    /// Waits until the tenant's only Workload on a worker has this class and priority.
     ///
     /// # Errors
-    /// With the priority that it has.
+    /// After the deadline, with the present priority.
     pub async fn await_priority(
         &self,
         cluster: &str,
@@ -227,8 +227,8 @@ impl Tenant<'_> {
         .await
     }
 
-    /// A job that runs on a worker gets another priority class, and its class another value: its Workload there follows, and
-    /// the job goes on.
+    /// Changes the priority class of a job that runs on a worker, and then the value of the class. Checks that the Workload on
+    /// the worker follows, and that the job keeps running.
     ///
     /// # Errors
     /// When an object does not follow.
@@ -255,10 +255,10 @@ impl Tenant<'_> {
         self.await_empty(cluster, within).await
     }
 
-    /// Waits until nothing of it is left on a worker.
+    /// Waits until none of its jobs and Workloads is left on a worker.
     ///
     /// # Errors
-    /// With the objects that are left.
+    /// After the deadline, with the objects that are left.
     pub async fn await_empty(&self, cluster: &str, within: Duration) -> anyhow::Result<()> {
         eventually(within, format!("{} on {cluster} to be empty", self.name), async || {
             let jobs =
@@ -276,7 +276,7 @@ impl Tenant<'_> {
         .await
     }
 
-    /// A Workload's status in a few lines, for the message of a test that failed.
+    /// A Workload's status in a few lines, for the message of a failed test.
     #[must_use]
     pub fn told(workload: &Workload) -> String {
         let status = workload.status.clone().unwrap_or_default();

@@ -7,15 +7,16 @@ use switchyard_parts::containers::Containers;
 
 use super::image::PAUSE;
 
-/// Where containerd listens: in the node's own `/run`.
+/// The socket of containerd, in the node's own `/run`.
 pub(super) const CONTAINERD: &str = "/run/containerd/containerd.sock";
-/// Where the kubelet keeps pods: in the node's own `/var/lib`, since sockets below it allow no long path.
+/// The kubelet's directory, in the node's own `/var/lib`: the path must be short, because sockets lie below it.
 pub(super) const KUBELET: &str = "/var/lib/kubelet";
 
-/// Pods of one node.
+/// Most pods of one node.
 const MAX_PODS: u32 = 60;
 
-/// `restrict_oom_score_adj`: without CAP_SYS_RESOURCE, as in many containers, no sandbox starts otherwise.
+/// The configuration of containerd. Without `restrict_oom_score_adj`, no sandbox starts in a container that lacks
+/// CAP_SYS_RESOURCE.
 pub(super) fn containerd(containers: &Containers, dir: &Path) -> anyhow::Result<String> {
     let (root, opt, net) = (dir.join("containerd"), dir.join("opt"), dir.join("cni"));
     Ok(format!(
@@ -50,7 +51,8 @@ SystemdCgroup = false
     ))
 }
 
-/// A bridge whose pods reach the node, each other, and nothing beyond: there is no masquerading.
+/// The configuration of the pods' bridge. Pods reach the node and each other, but nothing beyond, because addresses are not
+/// masqueraded.
 pub(super) fn pod_network(number: u8, dir: &Path) -> Value {
     json!({
         "cniVersion": "0.4.0",
@@ -70,7 +72,7 @@ pub(super) fn pod_network(number: u8, dir: &Path) -> Value {
     })
 }
 
-/// Anybody may ask the kubelet for logs: only this run's network leads to it.
+/// The configuration of the kubelet. Anybody may read logs, because only this run's network reaches the kubelet.
 pub(super) fn kubelet(address: &str, cgroup: &str) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -89,7 +91,7 @@ pub(super) fn kubelet(address: &str, cgroup: &str) -> Value {
         "resolvConf": "",
         "maxPods": MAX_PODS,
         "nodeStatusUpdateFrequency": "5s",
-        // The disk is the machine's, and others fill it, too.
+        // The disk is the machine's, and other programs fill it too.
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,
     })

@@ -1,4 +1,4 @@
-//! The images of a node: archives made here, since there is no registry.
+//! The images of a node: archives that are made here, because there is no registry.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,18 +14,18 @@ use crate::paths;
 
 /// The container that keeps a pod's namespaces.
 pub(super) const PAUSE: &str = "docker.io/library/switchyard-pause:1";
-/// A shell and its tools, for jobs: `/bin/sh`.
+/// An image with `/bin/sh` and its tools, for jobs.
 pub const BUSYBOX: &str = "docker.io/library/busybox:1";
 
-/// An image that a node has from its start, beside that of sandboxes.
+/// An image that a node has from its start, besides [`PAUSE`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeImage {
     /// [`BUSYBOX`].
     Busybox,
-    /// `REPOSITORY:TAG` with one of the workspace's programs as built for tests. It is linked dynamically, so its libraries
-    /// lie beside it.
+    /// `REPOSITORY:TAG` with one of the workspace's programs as built for tests. The program is linked dynamically, so the image
+    /// contains its libraries.
     Program {
-        /// The image's name, such as `switchyard-hub`, also the program's.
+        /// The name of image and program, such as `switchyard-hub`.
         name: String,
         /// The tag.
         tag: String,
@@ -98,7 +98,7 @@ fn architecture() -> &'static str {
     }
 }
 
-/// The program without what only debuggers read, two thirds of it; as it is where there is no `strip`.
+/// The program without debug information, which is two thirds of it. Unchanged if the machine has no `strip`.
 fn stripped(program: &Path, dir: &Path) -> anyhow::Result<Vec<u8>> {
     let small = dir.join("stripped");
     let strip =
@@ -109,7 +109,7 @@ fn stripped(program: &Path, dir: &Path) -> anyhow::Result<Vec<u8>> {
     content
 }
 
-/// The libraries that a program is linked with, at the paths where its loader finds them here.
+/// The libraries of a program, at the paths where its loader finds them on this machine.
 fn libraries(program: &Path) -> anyhow::Result<Vec<Entry>> {
     let output = Command::new("ldd").arg(program).output().context("cannot start ldd")?;
     ensure!(
@@ -126,7 +126,7 @@ fn libraries(program: &Path) -> anyhow::Result<Vec<Entry>> {
     listed_paths(&listed).iter().map(read).collect()
 }
 
-/// Reads lines such as `libc.so.6 => /lib/libc.so.6 (0x7f)` and `/lib64/ld-linux-x86-64.so.2 (0x7f)`.
+/// Parses lines such as `libc.so.6 => /lib/libc.so.6 (0x7f)` and `/lib64/ld-linux-x86-64.so.2 (0x7f)`.
 fn listed_paths(listed: &str) -> BTreeSet<String> {
     let paths = listed
         .lines()

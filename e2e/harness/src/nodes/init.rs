@@ -1,4 +1,5 @@
-//! The first process of a node: covers folders of the machine, starts containerd and the kubelet, and ends with either.
+//! The first process of a node. It mounts the node's own folders over those of the machine, starts containerd and the kubelet,
+//! and ends when either ends.
 
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
@@ -15,7 +16,7 @@ use super::config::{CONTAINERD, KUBELET};
 /// How long containerd may take to listen. It takes half a second.
 const CONTAINERD_TIME: Duration = Duration::from_secs(60);
 
-/// Settings of the kernel that the kubelet writes. It finds these files instead, so the machine's settings stay.
+/// Settings of the kernel that the kubelet writes. Files are mounted over them, so that the machine's settings stay.
 const KERNEL: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
     ("kernel/keys/root_maxkeys", "1000000"),
@@ -28,16 +29,16 @@ const KERNEL: [(&str, &str); 6] = [
 /// A node's flags.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where configuration lies, and containers and pods are kept.
+    /// Directory of configuration, containers and pods.
     #[arg(long)]
     dir: PathBuf,
-    /// Where logs go.
+    /// Directory of logs.
     #[arg(long)]
     logs: PathBuf,
     /// The kubelet's program.
     #[arg(long)]
     kubelet: PathBuf,
-    /// Archives of images that the node has from its start.
+    /// Archives of the images that the node has from its start.
     #[arg(long = "image")]
     images: Vec<PathBuf>,
     /// The kubelet's flags.
@@ -48,7 +49,7 @@ pub struct Args {
 /// Runs a node until one of its programs ends.
 ///
 /// # Errors
-/// Which program ended, or could not be started.
+/// Names the program that ended or could not be started.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     ensure!(std::process::id() == 1, "a node needs a process namespace of its own");
     let containers = Containers::find()?;
@@ -74,8 +75,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     bail!("{ended}; see its log in {}", args.logs.display())
 }
 
-/// Gives the node folders of its own where programs write at fixed places. The mounts are seen by this process and those that
-/// it starts.
+/// Mounts the node's own folders where programs write at fixed paths. Only this process and its children see the mounts.
 fn cover(args: &Args) -> anyhow::Result<()> {
     for folder in COVERED {
         mount(&["-t", "tmpfs", "tmpfs", folder])?;
@@ -128,8 +128,7 @@ fn import(containers: &Containers, image: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Collects every process that ends, also those whose parents have left them to the first process, until one of the named
-/// ends.
+/// Reaps ended processes, including orphans, until one of the named ones ends.
 fn reap(named: &[(&str, &Child)]) -> anyhow::Result<String> {
     loop {
         let ended = match wait(WaitOptions::empty()) {

@@ -8,13 +8,13 @@ use anyhow::{Context, bail, ensure};
 use switchyard_parts::containers::Containers;
 use switchyard_parts::{Part, Parts};
 
-/// Set in a process that lives in a network of its own.
+/// Environment variable of a process that has its own network.
 const INSIDE: &str = "SWITCHYARD_OWN_NETWORK";
 
-/// The parts of clusters. They are built before, since no Go module can be fetched from inside.
+/// The parts of clusters. They are built before, because Go modules cannot be fetched inside.
 const CLUSTER: [Part; 5] =
     [Part::Etcd, Part::ApiServer, Part::ControllerManager, Part::Scheduler, Part::Kubelet];
-/// Tools that tests use beside them.
+/// Tools that tests use besides them.
 const TOOLS: [Part; 2] = [Part::Kubectl, Part::Helm];
 
 /// Whether this process may start real nodes.
@@ -22,8 +22,8 @@ pub fn is_isolated() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// The prefix of a command in another terminal that reaches the servers of this process: empty, or a command that enters
-/// this process's network.
+/// A prefix for commands in another terminal that must reach the servers of this process. It enters this process's network, and
+/// is empty if that is the machine's.
 pub fn inside() -> String {
     if is_isolated() {
         format!("nsenter --net --target {} ", std::process::id())
@@ -32,8 +32,7 @@ pub fn inside() -> String {
     }
 }
 
-/// Starts this program again in a network of its own, with the same arguments. Returns at once in the program that was
-/// started so.
+/// Starts this program again in a network of its own, with the same arguments. In the started program, returns at once.
 ///
 /// # Errors
 /// Why real nodes cannot run here.
@@ -67,7 +66,7 @@ fn outside(needed: &[Part]) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// A new network has a loopback device that is down.
+/// Starts the loopback device, which is down in a new network.
 pub(crate) fn raise_loopback() -> anyhow::Result<()> {
     static ONCE: Once = Once::new();
     let mut result = Ok(());
@@ -75,7 +74,7 @@ pub(crate) fn raise_loopback() -> anyhow::Result<()> {
     result
 }
 
-/// `ip` of BusyBox.
+/// Runs `ip` of BusyBox.
 pub(super) fn ip(words: &[&str]) -> anyhow::Result<()> {
     ensure!(is_isolated(), "real nodes need a network of their own: nodes::enter comes first");
     let output = Command::new(Containers::find()?.busybox()?).arg("ip").args(words).output()?;

@@ -1,10 +1,9 @@
-//! Real nodes: a kubelet with containerd and runc, where kwok only plays them.
+//! Real nodes: a kubelet with containerd and runc. Other clusters have nodes that kwok simulates.
 //!
-//! Two kinds of walls keep a run apart from the machine and from other runs. The process that starts nodes lives in a
-//! network of its own ([`enter`]): bridges, addresses and listeners of one run are hidden from others, and end with it. The
-//! programs of a node live in process and mount namespaces of their own. So the kernel ends all containers, shims and mounts
-//! with the node's first process. Only cgroups outlive their processes;
-//! `switchyard-supervise` removes them.
+//! Namespaces isolate a run from the machine and from other runs. The process that starts nodes has its own network
+//! ([`enter`]), so bridges, addresses and listeners of a run are hidden from others and end with it. The programs of a node
+//! have their own process and mount namespaces. So the kernel ends all containers, shims and mounts with the node's first
+//! process. Only cgroups outlive their processes; `switchyard-supervise` removes them.
 
 mod config;
 mod image;

@@ -1,4 +1,4 @@
-//! A real node of a cluster: its files, its addresses, and how it is started.
+//! A real node of a cluster: its files, its addresses, and its program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::kubeconfig::{self, Credential};
 use crate::process::Program;
 use crate::{Authority, paths};
 
-/// A real node, and the part of the run's network that is its cluster's.
+/// A real node, and its cluster's part of the run's network.
 #[derive(Clone, Debug)]
 pub(crate) struct RealNode {
     number: u8,
@@ -31,12 +31,12 @@ impl RealNode {
         format!("10.96.{}.0/24", self.number)
     }
 
-    /// Where pods find the API server: the first address of the Services.
+    /// The API server's address for pods: the first address of the Services.
     pub(crate) fn api_address(&self) -> String {
         format!("10.96.{}.1", self.number)
     }
 
-    /// The address of a Service of type LoadBalancer: the first gets 1.
+    /// The address of the Service of type LoadBalancer with this index, from 1.
     pub(crate) fn load_balancer(&self, index: u8) -> std::net::Ipv4Addr {
         [10, 97, self.number, index].into()
     }
@@ -45,7 +45,7 @@ impl RealNode {
         format!("10.98.{}.1", self.number)
     }
 
-    /// Gives the loopback device the cluster's addresses. An address with a prefix stands for all of its network there.
+    /// Adds the cluster's addresses to the loopback device. An address with a prefix makes its whole network local.
     pub(crate) fn add_addresses(&self) -> anyhow::Result<()> {
         let services =
             [format!("{}/24", self.api_address()), format!("{}/24", self.load_balancer(1))];
@@ -56,7 +56,7 @@ impl RealNode {
     }
 }
 
-/// Where a node's files go, and how it reaches its cluster.
+/// A node's directories, and its connection to the cluster.
 pub(crate) struct Site<'a> {
     pub(crate) cluster: &'a str,
     pub(crate) url: &'a str,
@@ -66,12 +66,12 @@ pub(crate) struct Site<'a> {
     pub(crate) state: &'a Path,
 }
 
-/// A node's name: no label of a pod or a test depends on it.
+/// A node's name. No test and no label depends on it.
 pub(crate) fn name(cluster: &str) -> String {
     format!("{cluster}-node")
 }
 
-/// Writes all that the node needs. Blocks for a second or two: images are made.
+/// Writes the node's files and makes its images, which blocks for a second or two. Returns its program.
 pub(crate) fn program(node: &RealNode, site: &Site<'_>) -> anyhow::Result<Program> {
     let containers = Containers::find()?;
     let dir = site.state.join("node");

@@ -1,8 +1,8 @@
-//! Services of a cluster with a real node: what kube-proxy and a cloud's load balancer do, in this process.
+//! Services of a cluster with a real node. This process does the work of kube-proxy and of a cloud's load balancer.
 //!
-//! Every port of a Service is an address of the run's own network that leads to the pods behind it. A Service of type
-//! LoadBalancer also gets an address that pods of other clusters reach, in its status. As with kube-proxy, a
-//! connection goes to one pod, also where that pod has just ended.
+//! For each port of a Service, a proxy listens on the Service's address and forwards to its pods. A Service of type
+//! LoadBalancer also gets an address in its status, which pods of other clusters can reach. As with kube-proxy, a connection
+//! goes to one pod, even if that pod has just ended.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -68,13 +68,13 @@ async fn follow(
     }
 }
 
-/// Each address of a Service, and where it leads.
+/// The addresses of Services, each with its backends.
 async fn wanted(
     node: &RealNode,
     client: &Client,
     api_port: u16,
 ) -> anyhow::Result<BTreeMap<SocketAddr, Vec<SocketAddr>>> {
-    // The API server's cache is new enough, and spares the store.
+    // The API server's cache is fresh enough, and such a list costs etcd nothing.
     let params = ListParams::default().match_any();
     let mut services = Api::<Service>::all(client.clone()).list(&params).await?.items;
     services.sort_by_key(|service| service.metadata.creation_timestamp.clone());
@@ -110,7 +110,7 @@ fn cluster_ip(service: &Service) -> Option<IpAddr> {
     service.spec.as_ref()?.cluster_ip.as_ref()?.parse().ok()
 }
 
-/// The pods behind a port of a Service that are ready, or count as ready by the Service.
+/// The ready endpoints of a Service's port. With `publishNotReadyAddresses`, EndpointSlices show all as ready.
 fn backends(service: &Service, port: Option<&str>, slices: &[EndpointSlice]) -> Vec<SocketAddr> {
     let own = slices.iter().filter(|slice| {
         slice.namespace() == service.namespace()

@@ -1,4 +1,4 @@
-//! Rights that roles grant, and rights that requests use. Pure.
+//! The rights that roles grant, and the rights that requests use. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +8,13 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Grant {
     pub(super) role: String,
-    /// Where it holds; none: everywhere.
+    /// The namespace where it holds. `None`: everywhere.
     pub(super) namespace: Option<String>,
     /// `RESOURCE` or `RESOURCE/SUBRESOURCE`.
     pub(super) resource: String,
     pub(super) group: String,
     pub(super) verb: String,
-    /// The object; none: all objects.
+    /// The object's name. `None`: all objects.
     pub(super) name: Option<String>,
     /// The users that have it.
     pub(super) accounts: BTreeSet<String>,
@@ -36,7 +36,7 @@ fn text(value: &Value) -> String {
 }
 
 impl Use {
-    /// The request of an event of an audit log, if it was allowed and is about an object.
+    /// The request in an audit event, if it was allowed and is about an object.
     pub(super) fn of(event: &Value) -> Option<Self> {
         if event["annotations"]["authorization.k8s.io/decision"] != "allow" {
             return None;
@@ -55,7 +55,7 @@ impl Use {
 }
 
 impl Grant {
-    /// Whether the request needed this right, or one like it.
+    /// Whether the right allows this request.
     pub(super) fn covers(&self, used: &Use) -> bool {
         self.accounts.contains(&used.user)
             && self.resource == used.resource
@@ -68,7 +68,7 @@ impl Grant {
 
 /// Kind, namespace and name of a role.
 type RoleKey = (String, String, String);
-/// Where a role is bound, none for everywhere; and for whom.
+/// A role's binding: its namespace (`None` for all), and its accounts.
 type Binding = (Option<String>, BTreeSet<String>);
 
 /// The rights of service accounts by the roles and bindings among these objects.
@@ -110,7 +110,7 @@ pub(super) fn of(objects: &[Value]) -> Vec<Grant> {
                     name: of,
                     accounts: BTreeSet::new(),
                 };
-                // Bound twice, it is one right of several accounts.
+                // A right that is bound several times has several accounts.
                 grants.entry(grant).or_insert_with(BTreeSet::new).extend(accounts.iter().cloned());
             }
         }
@@ -122,7 +122,7 @@ fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// The rights of a rule one by one: group, resource, verb and name.
+/// The single rights of a rule: group, resource, verb and name.
 fn atoms(rule: &Value) -> Vec<(String, String, String, Option<String>)> {
     let mut names: Vec<Option<String>> =
         items(&rule["resourceNames"]).map(|name| Some(text(name))).collect();
@@ -155,7 +155,7 @@ pub(super) struct Row {
     pub(super) remark: &'static str,
 }
 
-/// The rights, with verbs and names of one resource of one role together.
+/// The rights as lines, one for each resource of a role, with its verbs and names.
 pub(super) fn rows(grants: &[Grant]) -> Vec<Row> {
     let mut rows: BTreeMap<_, (BTreeSet<&str>, BTreeSet<&str>)> = BTreeMap::new();
     for grant in grants {

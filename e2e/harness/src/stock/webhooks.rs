@@ -1,4 +1,4 @@
-//! Kueue's webhooks, registered as its manifests do it, but reached on loopback instead of by a Service.
+//! Registers Kueue's webhooks as its manifests do, but at a loopback address instead of a Service.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ const PREFIX: &str = "kueue-";
 const CONVERTED: [&str; 5] =
     ["localqueues", "clusterqueues", "cohorts", "workloads", "multikueueclusters"];
 
-/// Points the API server to a Kueue that listens on `port`; `config` is the directory of that name in Kueue's module.
+/// Registers the webhooks of a Kueue that listens on `port`. `config` is the directory of that name in Kueue's module.
 pub(super) async fn register(
     cluster: &Cluster,
     config: &Path,
@@ -63,7 +63,7 @@ pub(super) async fn register(
     Ok(())
 }
 
-/// The namespaces whose jobs Kueue looks at, as its kustomization says.
+/// The namespaces whose jobs Kueue's webhooks review, as in its kustomization.
 fn elsewhere() -> Value {
     let values = ["kube-system", NAMESPACE];
     json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": values}]})
