@@ -17,7 +17,7 @@ pub(super) const PAUSE: &str = "docker.io/library/switchyard-pause:1";
 /// An image with `/bin/sh` and its tools, for jobs.
 pub const BUSYBOX: &str = "docker.io/library/busybox:1";
 
-/// An image that a node has from its start, besides [`PAUSE`].
+/// An image that a node has from its start, besides that of pod sandboxes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeImage {
     /// [`BUSYBOX`].
