@@ -10,6 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, ResourceExt as _};
+use switchyard_hub_pki::kubeconfig::{self, ExecPlugins};
 
 use super::Args;
 use super::assess::{Facts, Installation};
@@ -225,9 +226,10 @@ async fn worker(client: &Client, namespace: &str, link: &ClusterLink) -> Worker 
     let Some(bytes) = secret.data.and_then(|mut data| data.remove("kubeconfig")) else {
         return refused(format!("the Secret {} has no key kubeconfig", link.location));
     };
-    let kubeconfig = match self_contained(&bytes.0) {
+    // The hub's rule comes before any use: a refused kubeconfig runs no program and reads no file.
+    let kubeconfig = match kubeconfig::parse(&bytes.0, ExecPlugins::Refused) {
         Ok(kubeconfig) => kubeconfig,
-        Err(why) => return refused(why),
+        Err(why) => return refused(why.to_string()),
     };
     match tokio::time::timeout(WORKER_TIME, Box::pin(worker_facts(kubeconfig))).await {
         Ok(Ok(facts)) => Worker { link: link.clone(), facts: Ok(facts) },
@@ -258,84 +260,11 @@ async fn worker_facts(kubeconfig: Kubeconfig) -> Result<WorkerFacts, String> {
     })
 }
 
-/// A kubeconfig that names no program and no file. Programs and files of this machine are not the
-/// manager's, so none is run or read. The hub refuses the same (`hub/src/hosted/kubeconfig.rs`).
-fn self_contained(bytes: &[u8]) -> Result<Kubeconfig, String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
-    // The error may show a credential.
-    let config = Kubeconfig::from_yaml(text).map_err(|_| "it is no kubeconfig".to_owned())?;
-    let refused = |what: &str| Err(what.to_owned());
-    for user in config.auth_infos.iter().filter_map(|it| it.auth_info.as_ref()) {
-        if user.exec.is_some() || user.auth_provider.is_some() {
-            return refused("a program gives its credential");
-        }
-        if user.token_file.is_some()
-            || user.client_certificate.is_some()
-            || user.client_key.is_some()
-        {
-            return refused("its credential is in a file");
-        }
-        if user.username.is_some() || user.password.is_some() {
-            return refused("its credential is a password");
-        }
-    }
-    for cluster in config.clusters.iter().filter_map(|it| it.cluster.as_ref()) {
-        if cluster.certificate_authority.is_some() {
-            return refused("its certificate authority is in a file");
-        }
-        if cluster.insecure_skip_tls_verify == Some(true) {
-            return refused("it does not verify the worker's certificate");
-        }
-        let server = cluster.server.as_deref().unwrap_or_default();
-        if !server.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
-            return refused("its server does not begin with https://");
-        }
-    }
-    Ok(config)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[rstest::rstest]
-    #[case::token("{token: t}", "{server: 'https://w'}", None)]
-    #[case::program(
-        "{exec: {apiVersion: client.authentication.k8s.io/v1, command: sh}}",
-        "{server: 'https://w'}",
-        Some("a program")
-    )]
-    #[case::token_file("{tokenFile: /etc/passwd}", "{server: 'https://w'}", Some("in a file"))]
-    #[case::key_file("{client-key: /k}", "{server: 'https://w'}", Some("in a file"))]
-    #[case::password("{username: a, password: b}", "{server: 'https://w'}", Some("a password"))]
-    #[case::authority_file(
-        "{token: t}",
-        "{server: 'https://w', certificate-authority: /ca}",
-        Some("authority is in a file")
-    )]
-    #[case::plain_http("{token: t}", "{server: 'http://w'}", Some("https://"))]
-    #[case::unverified(
-        "{token: t}",
-        "{server: 'https://w', insecure-skip-tls-verify: true}",
-        Some("does not verify")
-    )]
-    fn kubeconfig_of_a_secret_runs_and_reads_nothing(
-        #[case] user: &str,
-        #[case] cluster: &str,
-        #[case] refusal: Option<&str>,
-    ) {
-        let text = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters:\n- name: c\n  cluster: {cluster}\n\
-             users:\n- name: u\n  user: {user}\ncontexts:\n- name: a\n  context: {{cluster: c, user: u}}\n"
-        );
-        match (self_contained(text.as_bytes()), refusal) {
-            (Ok(_), None) => {}
-            (Err(why), Some(expected)) => assert!(why.contains(expected), "{why}"),
-            (result, expected) => panic!("{expected:?}: {:?}", result.map(drop)),
-        }
-    }
 
     #[test]
     fn manager_is_found_by_name_or_image() {

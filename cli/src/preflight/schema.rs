@@ -5,6 +5,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use serde_json::Value;
 
+/// Characters of a value in a message.
+const VALUE: usize = 64;
+/// Characters of a field's path. Keys of maps are a tenant's words.
+const PATH: usize = 256;
+
 /// Why a field does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Misfit {
@@ -46,6 +51,7 @@ fn visit_field(
     found: &mut Vec<(String, Misfit)>,
 ) {
     let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    let path = shown(&path, PATH);
     let known = schema.properties.as_ref().and_then(|all| all.get(name));
     match (known, &schema.additional_properties) {
         (Some(known), _) => visit(known, value, &path, found),
@@ -81,12 +87,20 @@ fn visit(schema: &JSONSchemaProps, value: &Value, path: &str, found: &mut Vec<(S
     }
 }
 
+/// A text of a tenant, cut to a bound.
+fn shown(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// Limits that can be read without an expression language.
 fn forbidden(schema: &JSONSchemaProps, value: &Value) -> Option<String> {
     if let Some(allowed) = schema.enum_.as_ref()
         && !allowed.iter().any(|it| it.0 == *value)
     {
-        return Some(format!("{value} is none of the allowed values"));
+        return Some(format!("{} is none of the allowed values", shown(&value.to_string(), VALUE)));
     }
     let over = |length: usize, most: Option<i64>| {
         most.filter(|most| i64::try_from(length).is_ok_and(|length| length > *most))
@@ -148,6 +162,16 @@ mod tests {
                 "spec.podSets[].minCount: Forbidden(\"-1 is below 0\")"
             ]
         );
+    }
+
+    #[test]
+    fn messages_cut_values_and_names_of_tenants() {
+        let long = "ä".repeat(5000);
+        let queue = json!({"spec": {"queueingStrategy": long, (long): 1}});
+        let found = misfits_of("clusterqueues.", &queue);
+        let text: Vec<String> = found.iter().map(|(path, it)| format!("{path}: {it:?}")).collect();
+        assert_eq!(text.len(), 2, "{text:?}");
+        assert!(text.iter().all(|it| it.chars().count() < 320), "{text:?}");
     }
 
     #[test]

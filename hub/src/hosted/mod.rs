@@ -4,7 +4,6 @@
 
 mod copy_proof;
 mod duplicate_kubeconfigs;
-pub mod kubeconfig;
 mod multikueue_takeover;
 mod profile;
 mod source;

@@ -79,9 +79,9 @@ mod tests {
             let bytes =
                 kubeconfig("east", &profile(list), &[provider("absent"), provider("cloud")])
                     .unwrap();
-            let config = super::super::kubeconfig::parse(
+            let config = switchyard_hub_pki::kubeconfig::parse(
                 &bytes,
-                super::super::kubeconfig::ExecPlugins::Allowed,
+                switchyard_hub_pki::kubeconfig::ExecPlugins::Allowed,
             )
             .unwrap();
             let exec = config.auth_infos[0].auth_info.clone().unwrap().exec.unwrap();

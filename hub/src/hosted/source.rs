@@ -11,8 +11,8 @@ use switchyard_api::names::KUBECONFIG_SECRET_KEY;
 use switchyard_api::v1beta2::{KubeConfig, LocationType, MultiKueueCluster};
 use switchyard_config::AccessProvider;
 
-use super::kubeconfig::{self, BadKubeconfig, ExecPlugins};
 use super::profile;
+use switchyard_hub_pki::kubeconfig::{self, BadKubeconfig, ExecPlugins};
 
 /// The default directory of kubeconfigs by path.
 pub const PATH_PREFIX: &str = "/etc/multikueue/kubeconfigs";

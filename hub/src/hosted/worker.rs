@@ -22,12 +22,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use super::duplicate_kubeconfigs::server;
-use super::kubeconfig::BadKubeconfig;
 use super::multikueue_takeover::Adoption;
 use super::source::{KubeconfigRef, KubeconfigSource};
 use super::{HOSTED_SOFTWARE, HostedStates};
 use crate::reachability::Reachability;
 use crate::server::{CopyKeys, Sessions};
+use switchyard_hub_pki::kubeconfig::BadKubeconfig;
 
 /// How often the kubeconfig is read for a rotation.
 const POLL: Duration = Duration::from_secs(3);

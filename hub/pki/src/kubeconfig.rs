@@ -1,4 +1,5 @@
-//! Checks a worker's kubeconfig. Pure. Reasons are Kueue's where it has them.
+//! Checks a worker's kubeconfig. Pure. Reasons are Kueue's where it has them. The hub connects to no
+//! worker, and `migrate preflight` reads none, whose kubeconfig fails these checks.
 
 use kube::config::{AuthInfo, Kubeconfig};
 use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
@@ -34,6 +35,7 @@ pub enum ExecPlugins {
 }
 
 impl BadKubeconfig {
+    #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Unreadable(_) | Self::Unavailable(_) => reasons::BAD_KUBE_CONFIG,
@@ -43,6 +45,7 @@ impl BadKubeconfig {
         }
     }
 
+    #[must_use]
     pub fn message(&self) -> String {
         format!("load client config failed: {self}")
     }
