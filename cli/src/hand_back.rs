@@ -41,7 +41,8 @@ const MAX_ATTEMPTS: usize = 4;
 #[derive(clap::Args, Debug, Default)]
 pub struct Args {
     /// On a worker: also release the jobs that a Switchyard hub created there, so that a MultiKueue
-    /// manager can delete them. No Switchyard hub may follow them any more.
+    /// manager can delete them. Jobs of external frameworks are among them. No Switchyard hub may
+    /// follow them any more.
     #[arg(long)]
     pub copies: bool,
     /// Count the Workloads that would change, and change nothing.
@@ -52,7 +53,7 @@ pub struct Args {
     pub output: Output,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HandedBack {
     /// Workloads in the cluster.
@@ -62,6 +63,9 @@ pub struct HandedBack {
     /// Jobs of a hub that were released, with `--copies`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<usize>,
+    /// Kinds and API groups that `--copies` could not read, each with the cause.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
     /// Nothing was changed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
@@ -74,18 +78,23 @@ pub struct HandedBack {
 pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
     let mut done = hand_back(client.clone(), args.dry_run).await?;
     if args.copies {
-        done.copies = Some(copies::release(&client, args.dry_run).await?);
+        let released = copies::release(&client, args.dry_run).await?;
+        done.copies = Some(released.jobs);
+        done.unread = released.unread;
     }
     args.output.render(&done, render_text)
 }
 
 fn render_text(done: &HandedBack) -> String {
-    let HandedBack { workloads, changed, copies, dry_run } = done;
+    let HandedBack { workloads, changed, copies, unread, dry_run } = done;
     let would = if *dry_run { "would be " } else { "" };
     let mut out =
         format!("{changed} of {workloads} Workloads {would}handed back to stock Kueue.\n");
     if let Some(copies) = copies {
         out.push_str(&format!("{copies} jobs of a hub {would}released.\n"));
+    }
+    for kind in unread {
+        out.push_str(&format!("Not searched for jobs of a hub: {kind}\n"));
     }
     if *dry_run {
         out.push_str("Nothing is changed.\n");
@@ -99,7 +108,8 @@ fn render_text(done: &HandedBack) -> String {
 /// If the caller may not patch Workloads, or if Switchyard still runs and keeps changing one.
 pub async fn hand_back(client: kube::Client, dry_run: bool) -> anyhow::Result<HandedBack> {
     let all: Api<Workload> = Api::all(client.clone());
-    let mut done = HandedBack { workloads: 0, changed: 0, copies: None, dry_run };
+    let mut done =
+        HandedBack { workloads: 0, changed: 0, copies: None, unread: Vec::new(), dry_run };
     let mut page = ListParams::default().limit(PAGE);
     loop {
         let list = all
@@ -254,14 +264,21 @@ mod tests {
 
     #[test]
     fn dry_run_says_that_nothing_is_changed() {
-        let done = HandedBack { workloads: 3, changed: 2, copies: Some(1), dry_run: true };
+        let done = HandedBack {
+            workloads: 3,
+            changed: 2,
+            copies: Some(1),
+            unread: vec!["things.example.com: forbidden".to_owned()],
+            dry_run: true,
+        };
         insta::assert_snapshot!(render_text(&done), @r"
         2 of 3 Workloads would be handed back to stock Kueue.
         1 jobs of a hub would be released.
+        Not searched for jobs of a hub: things.example.com: forbidden
         Nothing is changed.
         ");
         assert_eq!(
-            render_text(&HandedBack { copies: None, dry_run: false, ..done }),
+            render_text(&HandedBack { copies: None, unread: Vec::new(), dry_run: false, ..done }),
             "2 of 3 Workloads handed back to stock Kueue.\n"
         );
     }

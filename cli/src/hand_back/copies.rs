@@ -1,47 +1,119 @@
 //! Releases the copies that a hub created on a worker: without the hub, nothing would remove their
 //! finalizer, and a deleted job would stay for ever.
+//!
+//! External frameworks are kinds of which only the hub's configuration knew. So every namespaced
+//! kind of a group with a domain is searched, besides the kinds that Switchyard knows.
 
 use anyhow::{Context as _, bail};
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
+use kube::core::discovery::{Scope, verbs};
+use kube::discovery::{self, ApiCapabilities, ApiResource};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
 use switchyard_api::names;
 
 use super::{MAX_ATTEMPTS, PAGE};
 
-/// Removes the finalizer from the jobs of a hub, or only counts them. Returns their number.
+/// Groups without jobs, of which the first has Workloads: no hub puts a finalizer on them.
+const SKIPPED: [&str; 2] = ["kueue.x-k8s.io", "events.k8s.io"];
+/// Longest cause of an unread kind.
+const CAUSE: usize = 200;
+
+/// Result of a release.
+#[derive(Debug, Default)]
+pub(super) struct Released {
+    pub(super) jobs: usize,
+    /// Kinds and groups that could not be read, each with the cause.
+    pub(super) unread: Vec<String>,
+}
+
+/// Removes the finalizer from the jobs of a hub, or only counts them.
 ///
 /// # Errors
-/// If the caller may not list or patch a kind, or an object keeps changing.
-pub(super) async fn release(client: &Client, dry_run: bool) -> anyhow::Result<usize> {
+/// If the caller may not list or patch a known kind, or an object keeps changing.
+pub(super) async fn release(client: &Client, dry_run: bool) -> anyhow::Result<Released> {
+    let mut released = Released::default();
+    let known: Vec<ApiResource> =
+        switchyard_jobs::kinds().iter().map(|kind| kind.id().api_resource()).collect();
+    for resource in &known {
+        released.jobs += release_kind(client, resource, dry_run).await?;
+    }
+    for resource in others(client, &known, &mut released.unread).await? {
+        match release_kind(client, &resource, dry_run).await {
+            Ok(jobs) => released.jobs += jobs,
+            Err(error) => {
+                let name = format!("{}.{}", resource.plural, resource.group);
+                released.unread.push(unread(&name, &format!("{error:#}")));
+            }
+        }
+    }
+    Ok(released)
+}
+
+/// The namespaced kinds that Switchyard does not know.
+async fn others(
+    client: &Client,
+    known: &[ApiResource],
+    left_out: &mut Vec<String>,
+) -> anyhow::Result<Vec<ApiResource>> {
+    let groups = client.list_api_groups().await.context("listing the API groups")?.groups;
+    let is_foreign = |name: &str| name.contains('.') && !SKIPPED.contains(&name);
+    let mut found = Vec::new();
+    for group in groups.iter().filter(|group| is_foreign(&group.name)) {
+        // An aggregated API may be away.
+        match discovery::group(client, &group.name).await {
+            Ok(group) => {
+                let all = group.recommended_resources().into_iter();
+                found
+                    .extend(all.filter(|(it, can)| is_candidate(it, can, known)).map(|(it, _)| it));
+            }
+            Err(error) => left_out.push(unread(&group.name, &error.to_string())),
+        }
+    }
+    Ok(found)
+}
+
+fn is_candidate(resource: &ApiResource, can: &ApiCapabilities, known: &[ApiResource]) -> bool {
+    can.scope == Scope::Namespaced
+        && can.supports_operation(verbs::LIST)
+        && can.supports_operation(verbs::PATCH)
+        && !known.iter().any(|it| (&it.group, &it.kind) == (&resource.group, &resource.kind))
+}
+
+fn unread(what: &str, why: &str) -> String {
+    format!("{what}: {}", why.chars().take(CAUSE).collect::<String>())
+}
+
+async fn release_kind(
+    client: &Client,
+    resource: &ApiResource,
+    dry_run: bool,
+) -> anyhow::Result<usize> {
     let mut released = 0;
-    for kind in switchyard_jobs::kinds() {
-        let resource = kind.id().api_resource();
-        let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        let mut page = ListParams::default().labels(names::HUB_ID).limit(PAGE);
-        loop {
-            let list = match all.list_metadata(&page).await {
-                Ok(list) => list,
-                // The cluster has no such kind.
-                Err(kube::Error::Api(status)) if status.code == 404 => break,
-                Err(error) => {
-                    let doing = format!("listing {}", resource.plural);
-                    return Err(crate::with_required_right(&error, &doing, "list them"));
-                }
-            };
-            for object in list.items.into_iter().filter(is_held) {
-                if !dry_run {
-                    let namespace = object.namespace().unwrap_or_default();
-                    let api = Api::namespaced_with(client.clone(), &namespace, &resource);
-                    release_one(&api, object).await?;
-                }
-                released += 1;
+    let all: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    let mut page = ListParams::default().labels(names::HUB_ID).limit(PAGE);
+    loop {
+        let list = match all.list_metadata(&page).await {
+            Ok(list) => list,
+            // The cluster has no such kind.
+            Err(kube::Error::Api(status)) if status.code == 404 => break,
+            Err(error) => {
+                let doing = format!("listing {}", resource.plural);
+                return Err(crate::with_required_right(&error, &doing, "list them"));
             }
-            match list.metadata.continue_ {
-                Some(token) if !token.is_empty() => page = page.continue_token(&token),
-                _ => break,
+        };
+        for object in list.items.into_iter().filter(is_held) {
+            if !dry_run {
+                let namespace = object.namespace().unwrap_or_default();
+                let api = Api::namespaced_with(client.clone(), &namespace, resource);
+                release_one(&api, object).await?;
             }
+            released += 1;
+        }
+        match list.metadata.continue_ {
+            Some(token) if !token.is_empty() => page = page.continue_token(&token),
+            _ => break,
         }
     }
     Ok(released)
