@@ -1,11 +1,12 @@
 //! Follows objects by a watch until the caller ends it.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::pin::pin;
 
 use futures::TryStreamExt as _;
-use kube::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
 /// Seconds after which the API server ends a watch and kube starts the next one. It is below
@@ -65,6 +66,58 @@ where
             return Ok(reached);
         }
     }
+}
+
+/// How an object becomes a row of a list, and which rows the list has.
+pub(crate) struct Rows<Read, IsWanted, Line> {
+    /// The row of an object.
+    pub(crate) read: Read,
+    pub(crate) is_wanted: IsWanted,
+    /// The fields whose change prints a row again.
+    pub(crate) line: Line,
+}
+
+/// Calls `print` with each row that changed or was deleted (`true`), until it breaks. `listed`
+/// are the objects that the reader has seen.
+///
+/// # Errors
+/// As [`follow`], and errors of `print`.
+pub(crate) async fn follow_rows<K, R>(
+    api: &Api<K>,
+    labels: Option<&str>,
+    listed: &[K],
+    rows: Rows<impl Fn(&K) -> R, impl Fn(&K, &R) -> bool, impl Fn(&R) -> String>,
+    mut print: impl FnMut(R, bool) -> anyhow::Result<ControlFlow<()>>,
+) -> anyhow::Result<()>
+where
+    K: kube::Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    let Rows { read, is_wanted, line } = rows;
+    // The last line of each object on the screen, by its uid.
+    let mut shown: HashMap<String, String> = listed
+        .iter()
+        .map(|object| (object, read(object)))
+        .filter(|(object, row)| is_wanted(object, row))
+        .map(|(object, row)| (object.uid().unwrap_or_default(), line(&row)))
+        .collect();
+    let interrupted = |error: &_| eprintln!("the watch was interrupted: {error}");
+    follow(api, labels, interrupted, async |event: Change<K>| {
+        let (object, is_deleted) = match event {
+            Change::Applied(object) => (object, false),
+            Change::Deleted(object) => (object, true),
+            Change::Began | Change::Complete => return Ok(ControlFlow::Continue(())),
+        };
+        let uid = object.uid().unwrap_or_default();
+        let row = read(&object);
+        let is_news = if !is_deleted && is_wanted(&object, &row) {
+            let now = line(&row);
+            shown.insert(uid, now.clone()) != Some(now)
+        } else {
+            shown.remove(&uid).is_some()
+        };
+        if is_news { print(row, is_deleted) } else { Ok(ControlFlow::Continue(())) }
+    })
+    .await
 }
 
 /// Whether a repetition would be refused too.

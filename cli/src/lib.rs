@@ -151,8 +151,9 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<ExitStatus>
         Command::Status(args) => Box::pin(status::run(client, &namespace, &args)).await?,
         Command::Clusters(args) => Box::pin(clusters::run(client, &args)).await?,
         Command::Version(args) => Box::pin(version::run(client, &args)).await?,
-        Command::Debug(DebugCommand::Replay(args)) | Command::Replay(args) => replay::run(&args)?,
-        Command::Completion(args) => completion::run(&args, &mut help::command()),
+        command @ (Command::Debug(DebugCommand::Replay(_))
+        | Command::Replay(_)
+        | Command::Completion(_)) => without_cluster(&command)?.unwrap_or_default(),
     };
     print(&text, out).map(|()| ExitStatus::Clean)
 }

@@ -1,17 +1,16 @@
 //! `switchyard get clusters`, also `cluster list`.
 
-use std::collections::HashMap;
 use std::io::Write;
-use std::ops::ControlFlow;
 
 use jiff::Timestamp;
 use kube::{Api, Client};
+use switchyard_api::v1beta2::MultiKueueCluster;
 
 use super::selection::all_found;
 use super::{Format, Listed, render, render_change};
 use crate::clusters::{self, ClusterRow};
 use crate::color::{Color, ColorChoice};
-use crate::follow::{Change, follow};
+use crate::follow::{Rows, follow_rows};
 
 /// Arguments of `switchyard get clusters`.
 #[derive(clap::Args, Debug, Default)]
@@ -66,24 +65,13 @@ pub async fn run(
     }
     let columns = of_rows(args.output == Format::Wide).0;
     let labels = args.selector.clone();
-    let mut shown: HashMap<String, String> =
-        rows.iter().map(|row| (row.name.clone(), change(row))).collect();
-    let interrupted = |error: &_| eprintln!("the watch was interrupted: {error}");
-    follow(&api, labels.as_deref(), interrupted, async |event: Change<_>| {
-        let (object, is_deleted) = match event {
-            Change::Applied(object) => (object, false),
-            Change::Deleted(object) => (object, true),
-            Change::Began | Change::Complete => return Ok(ControlFlow::Continue(())),
-        };
-        let mut row = clusters::cluster_row(&object);
-        let now = change(&row);
-        if !is_wanted(&row)
-            || (!is_deleted && shown.insert(row.name.clone(), now.clone()) == Some(now))
-        {
-            return Ok(ControlFlow::Continue(()));
-        }
+    let followed = Rows {
+        read: clusters::cluster_row,
+        is_wanted: |_: &MultiKueueCluster, row: &ClusterRow| is_wanted(row),
+        line: change,
+    };
+    follow_rows(&api, labels.as_deref(), &found, followed, |mut row, is_deleted| {
         if is_deleted {
-            shown.remove(&row.name);
             "removed".clone_into(&mut row.message);
         }
         let cells = |wide: bool| clusters::cells(&row, wide, Timestamp::now());

@@ -1,18 +1,16 @@
 //! `switchyard get jobs`.
 
-use std::collections::HashMap;
 use std::io::Write;
-use std::ops::ControlFlow;
 
 use jiff::Timestamp;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client};
 use switchyard_api::v1beta2::Workload;
 
 use super::selection::{Selection, all_found, is_labelled};
 use super::{Format, Listed, render, render_change};
 use crate::color::{Color, ColorChoice};
 use crate::find::is_meant;
-use crate::follow::{Change, follow};
+use crate::follow::{Rows, follow_rows};
 use crate::status::{self, JobRow, JobState, ready};
 
 /// Arguments of `switchyard get jobs`.
@@ -82,29 +80,8 @@ pub async fn run(
     }
     crate::print(&render(args.output, &rows, table, color)?, out)?;
     let columns = table(args.output == Format::Wide).0;
-    // The last line of each job on the screen, by the uid of its Workload.
-    let mut shown: HashMap<String, String> = found
-        .iter()
-        .map(|workload| (workload, status::row(workload)))
-        .filter(|(workload, row)| is_wanted(workload, row))
-        .map(|(workload, row)| (workload.uid().unwrap_or_default(), change(&row)))
-        .collect();
-    let interrupted = |error: &_| eprintln!("the watch was interrupted: {error}");
-    follow(&api, None, interrupted, async |event: Change<Workload>| {
-        let (workload, is_deleted) = match event {
-            Change::Applied(workload) => (workload, false),
-            Change::Deleted(workload) => (workload, true),
-            Change::Began | Change::Complete => return Ok(ControlFlow::Continue(())),
-        };
-        let uid = workload.uid().unwrap_or_default();
-        let mut row = status::row(&workload);
-        if !is_deleted && is_wanted(&workload, &row) {
-            if shown.insert(uid, change(&row)).as_ref() == Some(&change(&row)) {
-                return Ok(ControlFlow::Continue(()));
-            }
-        } else if shown.remove(&uid).is_none() {
-            return Ok(ControlFlow::Continue(()));
-        }
+    let followed = Rows { read: status::row, is_wanted, line: change };
+    follow_rows(&api, None, &found, followed, |mut row, is_deleted| {
         if is_deleted {
             "deleted".clone_into(&mut row.reason);
         }
