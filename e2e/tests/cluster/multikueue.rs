@@ -1,5 +1,6 @@
-//! A stock MultiKueue manager in full use stops, and the hub starts on the same objects. No job restarts or runs twice, and
-//! waiting jobs go on.
+//! A stock MultiKueue manager with two workers in full use moves to Switchyard and back, as
+//! docs/migrate.md says. Jobs run, wait on the workers, and wait on the manager. No job restarts or
+//! runs twice, and waiting jobs go on.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +10,10 @@ use clap::Parser as _;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 use switchyard_api::conditions;
-use switchyard_api::v1beta2::Workload;
+use switchyard_api::v1beta2::{ClusterQueue, Workload};
 use switchyard_e2e::fleet::{Fleet, HUB, NAMESPACE, Tenant};
 use switchyard_e2e::single::Single;
 use switchyard_e2e::stock::{self, Kueue, Options};
@@ -20,6 +21,7 @@ use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, JobBuilder, NodeSpec, fixture, job, queues};
 
 const SOON: Duration = Duration::from_secs(180);
+const WORKERS: [&str; 2] = ["west", "east"];
 
 /// A job as the manager's webhook would make it.
 fn sent(namespace: &str, name: &str) -> JobBuilder {
@@ -31,36 +33,63 @@ fn sent(namespace: &str, name: &str) -> JobBuilder {
         .field("managedBy", managed_by)
 }
 
-/// The pods that each job has had on a cluster, and those of them that run.
-async fn pods(
-    cluster: &Cluster,
-    namespace: &str,
-) -> anyhow::Result<BTreeMap<String, Vec<(String, bool)>>> {
-    let pods: Api<Pod> = Api::namespaced(cluster.admin.clone(), namespace);
-    let mut of_jobs: BTreeMap<String, Vec<(String, bool)>> = BTreeMap::new();
-    for pod in pods.list(&ListParams::default()).await?.items {
-        let runs =
-            pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
-        let job = pod.metadata.labels.as_ref().and_then(|labels| labels.get("job-name").cloned());
-        of_jobs
-            .entry(job.unwrap_or_default())
-            .or_default()
-            .push((pod.metadata.uid.unwrap_or_default(), runs));
+/// The running pods of each job, as `cluster/uid`.
+async fn places(fleet: &Fleet, namespace: &str) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for worker in WORKERS {
+        let pods: Api<Pod> = Api::namespaced(fleet.worker(worker).admin.clone(), namespace);
+        for pod in pods.list(&ListParams::default()).await?.items {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            if phase != Some("Running") {
+                continue;
+            }
+            let job = pod.metadata.labels.as_ref().and_then(|labels| labels.get("job-name"));
+            let uid = pod.metadata.uid.unwrap_or_default();
+            places
+                .entry(job.cloned().unwrap_or_default())
+                .or_default()
+                .push(format!("{worker}/{uid}"));
+        }
     }
-    Ok(of_jobs)
+    Ok(places)
 }
 
-/// Waits until jobs have pods that run.
-async fn run(cluster: &Cluster, namespace: &str, jobs: &[&str]) {
-    eventually(SOON, format!("{jobs:?} to run"), async || {
-        let found = pods(cluster, namespace).await?;
-        let runs =
-            |job: &&&str| found.get(**job).is_some_and(|pods| pods.iter().any(|(_, runs)| *runs));
-        ensure!(jobs.iter().filter(runs).count() == jobs.len(), "{found:?}");
-        Ok(())
+/// Waits until so many jobs run, these among them. Each has one pod.
+async fn run(
+    fleet: &Fleet,
+    namespace: &str,
+    number: usize,
+    jobs: &[&str],
+) -> BTreeMap<String, Vec<String>> {
+    eventually(SOON, format!("{number} jobs to run, {jobs:?} among them"), async || {
+        let places = places(fleet, namespace).await?;
+        let are_there = jobs.iter().all(|job| places.contains_key(*job));
+        ensure!(are_there && places.len() == number, "{places:?}");
+        ensure!(places.values().all(|pods| pods.len() == 1), "one runs twice: {places:?}");
+        Ok(places)
     })
     .await
-    .unwrap();
+    .unwrap()
+}
+
+/// Jobs that ran before and run on have kept their pods.
+fn kept(before: &BTreeMap<String, Vec<String>>, after: &BTreeMap<String, Vec<String>>) {
+    for (job, pods) in before.iter().filter(|(job, _)| after.contains_key(*job)) {
+        assert_eq!(after[job], *pods, "{job} was restarted");
+    }
+}
+
+async fn delete(hub: &Cluster, namespace: &str, job: &str) {
+    let jobs: Api<Job> = Api::namespaced(hub.admin.clone(), namespace);
+    jobs.delete(job, &DeleteParams::background()).await.unwrap();
+}
+
+async fn switchyard(cluster: &Cluster, words: &[&str]) -> String {
+    let command = ["switchyard", "--kubeconfig", cluster.kubeconfig().to_str().unwrap()];
+    let args = switchyard::Args::try_parse_from(command.iter().chain(words)).unwrap();
+    let mut out = Vec::new();
+    switchyard::run(args, &mut out).await.unwrap();
+    String::from_utf8(out).unwrap()
 }
 
 /// The Workload of a job on a cluster, if there is one.
@@ -76,8 +105,8 @@ async fn workload(
     Ok(workloads.list(&ListParams::default()).await?.items.into_iter().find(named))
 }
 
-/// `switchyard migrate preflight` with the manager's own kubeconfig of the worker.
-async fn preflight_reads_the_worker(hub: &Cluster) {
+/// `switchyard migrate preflight` with the manager's own kubeconfigs of the workers.
+async fn preflight_reads_the_workers(hub: &Cluster) {
     let kubeconfig = hub.kubeconfig().to_str().unwrap();
     let words = ["switchyard", "--kubeconfig", kubeconfig, "migrate", "preflight"];
     let words = words.into_iter().chain(["--kueue-version", "v0.19.2", "-o", "json"]);
@@ -86,135 +115,196 @@ async fn preflight_reads_the_worker(hub: &Cluster) {
     let verdict = switchyard::run(args, &mut out).await.unwrap();
     let report: serde_json::Value = serde_json::from_slice(&out).unwrap();
     assert_eq!(verdict, switchyard::ExitStatus::Clean, "{report:#}");
-    assert_eq!((&report["mode"], &report["waiting"]), (&"hub".into(), &1.into()), "{report:#}");
+    assert_eq!((&report["mode"], &report["waiting"]), (&"hub".into(), &2.into()), "{report:#}");
     let findings = report["findings"].as_array().unwrap();
-    let of_worker: Vec<_> = findings.iter().filter(|it| it["subject"] == "worker").collect();
-    assert_eq!(of_worker.len(), 1, "{report:#}");
-    assert!(
-        of_worker[0]["message"].as_str().unwrap().starts_with("it keeps its Kueue"),
-        "{report:#}"
-    );
+    let mut read = Vec::new();
+    for finding in findings.iter().filter(|it| it["subject"] == "worker") {
+        let message = finding["message"].as_str().unwrap();
+        assert!(message.starts_with("it keeps its Kueue"), "{report:#}");
+        read.extend(finding["objects"].as_array().unwrap().iter().filter_map(|it| it.as_str()));
+    }
+    read.sort_unstable();
+    assert_eq!(read, ["east", "west"], "{report:#}");
     let steps: Vec<_> = report["steps"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
-    assert!(steps.contains(&&"Copy 1 kubeconfig Secrets to switchyard-system".into()), "{steps:?}");
+    assert!(steps.contains(&&"Copy 2 kubeconfig Secrets to switchyard-system".into()), "{steps:?}");
+}
+
+/// Quota for two jobs on each worker, and for five on the hub.
+async fn objects(fleet: &Fleet, namespace: &str) {
+    let hub = fleet.hub();
+    let mut objects = vec![queues::ResourceFlavor::new("all").build()];
+    for name in WORKERS {
+        let worker = fleet.worker(name);
+        worker.apply_dir(switchyard_e2e::paths::root().join("deploy/rbac")).await.unwrap();
+        let same =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        worker.apply([same]).await.unwrap();
+        worker.apply(queues::simple(namespace, "all", &[("cpu", "2")])).await.unwrap();
+        let admin = std::fs::read_to_string(worker.kubeconfig()).unwrap();
+        objects.push(queues::kubeconfig_secret(stock::NAMESPACE, name, &admin));
+        objects.push(queues::kubeconfig_cluster(name, name));
+    }
+    objects.extend(queues::multikueue("mk", &WORKERS));
+    let quota = [("cpu", "5")];
+    objects
+        .push(queues::ClusterQueue::new("all").group("all", &quota).admission_check("mk").build());
+    objects.push(queues::local_queue(namespace, "queue", "all"));
+    hub.apply(objects).await.unwrap();
+}
+
+async fn set_stop_policy(hub: &Cluster, policy: &str) {
+    let queues: Api<ClusterQueue> = Api::all(hub.admin.clone());
+    let patch = Patch::Merge(json!({"spec": {"stopPolicy": policy}}));
+    queues.patch("all", &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// The way back, as docs/migrate.md has it.
+async fn back_to_kueue(fleet: &Fleet) -> Kueue {
+    let hub = fleet.hub();
+    fleet.kill(HUB);
+    Single::unregister(hub).await.unwrap();
+    println!("hub: {}", switchyard(hub, &["migrate", "hand-back"]).await);
+    for worker in WORKERS {
+        let worker = fleet.worker(worker);
+        let released = switchyard(worker, &["migrate", "hand-back", "--copies"]).await;
+        println!("{}: {released}", worker.name());
+    }
+    set_stop_policy(hub, "Hold").await;
+    let manager = Kueue::start(hub, &Options::default()).await.unwrap();
+    let queues: Api<ClusterQueue> = Api::all(hub.admin.clone());
+    eventually(SOON, "the queue to be stopped", async || {
+        let status = queues.get("all").await?.status.unwrap_or_default();
+        ensure!(conditions::is_false(&status.conditions, conditions::ACTIVE), "{status:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    set_stop_policy(hub, "None").await;
+    manager
+}
+
+/// Waits until a job that waits has a copy on a worker.
+async fn one_waits_on_a_worker(fleet: &Fleet, namespace: &str) {
+    eventually(SOON, "a copy that waits", async || {
+        for worker in WORKERS {
+            let workloads: Api<Workload> =
+                Api::namespaced(fleet.worker(worker).admin.clone(), namespace);
+            for copy in workloads.list(&ListParams::default()).await?.items {
+                let conditions = copy.status.unwrap_or_default().conditions;
+                if !conditions::is_true(&conditions, conditions::QUOTA_RESERVED) {
+                    return Ok(());
+                }
+            }
+        }
+        anyhow::bail!("there is none")
+    })
+    .await
+    .unwrap();
+}
+
+/// Waits until no worker has these jobs.
+async fn gone(fleet: &Fleet, namespace: &str, names: &[&str]) {
+    eventually(SOON, format!("no copy of {names:?} to be left"), async || {
+        for worker in WORKERS {
+            let jobs: Api<Job> = Api::namespaced(fleet.worker(worker).admin.clone(), namespace);
+            for name in names {
+                ensure!(jobs.get_opt(name).await?.is_none(), "{name} is on {worker}");
+            }
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+/// The manager has recorded where these jobs run.
+async fn admitted(hub: &Cluster, namespace: &str, jobs: &[&str]) {
+    for job in jobs {
+        eventually(SOON, format!("{job} to be admitted"), async || {
+            let found = workload(hub, namespace, job).await?.and_then(|workload| workload.status);
+            let conditions = found.map(|status| status.conditions).unwrap_or_default();
+            ensure!(conditions::is_true(&conditions, conditions::ADMITTED), "{conditions:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
+}
+
+/// The way to Switchyard: its CRDs, kubeconfigs where the hub looks for them, the hub.
+async fn to_switchyard(fleet: &Fleet) {
+    let hub = fleet.hub();
+    hub.install().await.unwrap();
+    for worker in WORKERS {
+        let (_, kubeconfig) =
+            fleet.worker(worker).service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+        hub.apply([queues::kubeconfig_secret(NAMESPACE, worker, &kubeconfig)]).await.unwrap();
+    }
+    fleet.start_hub().await.unwrap();
+    for worker in WORKERS {
+        fleet.connected(worker).await.unwrap();
+    }
 }
 
 #[test]
-fn a_live_multikueue_hub_is_taken_over() {
+fn manager_with_two_workers_moves_to_switchyard_and_back() {
     fixture::run(async {
-        let node = NodeSpec::new("n1").cpu(16);
-        let fleet = Fleet::builder("live")
-            .bare(ClusterSpec::new("worker").node(node))
-            .start()
-            .await
-            .unwrap();
-        let (hub, worker) = (fleet.hub(), fleet.worker("worker"));
+        let worker = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(16));
+        let [west, east] = WORKERS.map(worker);
+        let fleet = Fleet::builder("both-ways").bare(west).bare(east).start().await.unwrap();
+        let hub = fleet.hub();
         // At first there is none of Switchyard.
         fleet.kill(HUB);
         Single::unregister(hub).await.unwrap();
-        let manager = Kueue::start(hub, &Options::default()).await.unwrap();
-        let _kueue = Kueue::start(worker, &Options::default()).await.unwrap();
-        worker.apply_dir(switchyard_e2e::paths::root().join("deploy/rbac")).await.unwrap();
-        let namespace = hub.namespace("live").await.unwrap();
-        worker
-            .apply([
-                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
-            ])
-            .await
-            .unwrap();
-        worker.apply(queues::simple(&namespace, "all", &[("cpu", "2")])).await.unwrap();
-        let admin = std::fs::read_to_string(worker.kubeconfig()).unwrap();
-        let mut objects = vec![queues::kubeconfig_secret(stock::NAMESPACE, "worker", &admin)];
-        objects.push(queues::kubeconfig_cluster("worker", "worker"));
-        objects.extend(queues::multikueue("mk", &["worker"]));
-        objects.push(queues::ResourceFlavor::new("all").build());
-        objects.push(
-            queues::ClusterQueue::new("all")
-                .group("all", &[("cpu", "3")])
-                .admission_check("mk")
-                .build(),
-        );
-        objects.push(queues::local_queue(&namespace, "queue", "all"));
-        hub.apply(objects).await.unwrap();
-
-        // Two run, one waits for quota on the worker, one on the hub.
-        sent(&namespace, "runs-on").run_forever().create(&hub.admin).await.unwrap();
-        sent(&namespace, "ends").run_for(Duration::from_secs(8)).create(&hub.admin).await.unwrap();
-        run(worker, &namespace, &["runs-on", "ends"]).await;
-        sent(&namespace, "waits-there")
-            .run_for(Duration::from_millis(500))
-            .create(&hub.admin)
-            .await
-            .unwrap();
-        eventually(SOON, "a copy of waits-there", async || {
-            ensure!(workload(worker, &namespace, "waits-there").await?.is_some(), "there is none");
-            Ok(())
-        })
-        .await
+        let options = Options::default();
+        let (manager, _west, _east) = tokio::try_join!(
+            Kueue::start(hub, &options),
+            Kueue::start(fleet.worker("west"), &options),
+            Kueue::start(fleet.worker("east"), &options),
+        )
         .unwrap();
-        sent(&namespace, "queued")
-            .run_for(Duration::from_millis(500))
-            .create(&hub.admin)
-            .await
-            .unwrap();
-        // The manager has written down where they run.
-        for job in ["runs-on", "ends"] {
-            eventually(SOON, format!("{job} to be admitted"), async || {
-                let found =
-                    workload(hub, &namespace, job).await?.and_then(|workload| workload.status);
-                let conditions = found.map(|status| status.conditions).unwrap_or_default();
-                ensure!(conditions::is_true(&conditions, conditions::ADMITTED), "{conditions:?}");
-                Ok(())
-            })
-            .await
-            .unwrap();
-        }
-        let before = pods(worker, &namespace).await.unwrap();
-        let remote: Api<Job> = Api::namespaced(worker.admin.clone(), &namespace);
-        let job_before = remote.get("runs-on").await.unwrap().metadata.uid;
+        let namespace = &hub.namespace("both").await.unwrap();
+        objects(&fleet, namespace).await;
 
-        preflight_reads_the_worker(hub).await;
+        // Four run, of which one ends soon. One waits on the workers, two on the manager.
+        for name in ["a", "b", "c"] {
+            sent(namespace, name).run_forever().create(&hub.admin).await.unwrap();
+        }
+        run(&fleet, namespace, 3, &["a", "b", "c"]).await;
+        let ends = sent(namespace, "d").run_for(Duration::from_secs(8));
+        ends.create(&hub.admin).await.unwrap();
+        let with_kueue = run(&fleet, namespace, 4, &["a", "b", "c", "d"]).await;
+        sent(namespace, "e").run_forever().create(&hub.admin).await.unwrap();
+        one_waits_on_a_worker(&fleet, namespace).await;
+        for name in ["f", "g"] {
+            sent(namespace, name).run_forever().create(&hub.admin).await.unwrap();
+        }
+        admitted(hub, namespace, &["a", "b", "c", "d"]).await;
+        preflight_reads_the_workers(hub).await;
+
         manager.stop().await;
-        // As docs/migrate.md says: Switchyard's CRDs, the kubeconfig where the hub looks for it, the hub.
-        hub.install().await.unwrap();
-        let (_, kubeconfig) =
-            worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
-        hub.apply([queues::kubeconfig_secret(NAMESPACE, "worker", &kubeconfig)]).await.unwrap();
-        fleet.start_hub().await.unwrap();
-        fleet.connected("worker").await.unwrap();
-        for name in ["ends", "waits-there", "queued"] {
-            job::complete(&hub.admin, &namespace, name, SOON).await.unwrap();
-        }
-
-        let after = pods(worker, &namespace).await.unwrap();
-        assert_eq!(after.get("runs-on"), before.get("runs-on"), "the pods of runs-on");
-        assert_eq!(
-            remote.get("runs-on").await.unwrap().metadata.uid,
-            job_before,
-            "the job on the worker"
-        );
-        for (job, pods) in &after {
-            assert_eq!(pods.len(), 1, "{job} ran {} times", pods.len());
-        }
-        for name in ["runs-on", "ends"] {
-            let workload = workload(hub, &namespace, name).await.unwrap().unwrap();
+        to_switchyard(&fleet).await;
+        // The end of d, during the gap or after it, makes room for one that waits.
+        job::complete(&hub.admin, namespace, "d", SOON).await.unwrap();
+        let started = run(&fleet, namespace, 4, &["a", "b", "c"]).await;
+        kept(&with_kueue, &started);
+        delete(hub, namespace, "a").await;
+        gone(&fleet, namespace, &["a"]).await;
+        let with_switchyard = run(&fleet, namespace, 4, &["b", "c"]).await;
+        kept(&started, &with_switchyard);
+        for job in ["b", "c"] {
+            let workload = workload(hub, namespace, job).await.unwrap().unwrap();
             let status = workload.status.clone().unwrap_or_default();
-            assert!(
-                conditions::find(&status.conditions, "Evicted").is_none(),
-                "{name}: {}",
-                Tenant::told(&workload)
-            );
-            assert_eq!(status.dispatch.map(|dispatch| dispatch.attempt), Some(1), "{name}");
+            let evicted = conditions::find(&status.conditions, "Evicted");
+            assert!(evicted.is_none(), "{job}: {}", Tenant::told(&workload));
+            assert_eq!(status.dispatch.map(|dispatch| dispatch.attempt), Some(1), "{job}");
         }
+        one_waits_on_a_worker(&fleet, namespace).await;
 
-        // It is the hub's now: deleted on the hub, it is deleted on the worker.
-        let jobs: Api<Job> = Api::namespaced(hub.admin.clone(), &namespace);
-        jobs.delete("runs-on", &DeleteParams::background()).await.unwrap();
-        eventually(SOON, "nothing to be left on the worker", async || {
-            let left = remote.list(&ListParams::default()).await?.items.len();
-            ensure!(left == 0, "{left} jobs");
-            Ok(())
-        })
-        .await
-        .unwrap();
+        let _manager = back_to_kueue(&fleet).await;
+        delete(hub, namespace, "b").await;
+        let back = run(&fleet, namespace, 4, &["c", "e", "f", "g"]).await;
+        kept(&with_switchyard, &back);
+        gone(&fleet, namespace, &["a", "b", "d"]).await;
     });
 }
