@@ -173,14 +173,10 @@ mod tests {
 
     #[test]
     fn reference_page_is_fresh() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/commands.md");
-        if std::env::var_os("UPDATE_DOCS").is_some() {
-            std::fs::write(path, page()).unwrap();
-        }
-        let there = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(
-            there == page(),
-            "docs/commands.md is stale: UPDATE_DOCS=1 cargo test -p switchyard reference"
-        );
+        const PAGE: switchyard_pages::Page = switchyard_pages::Page {
+            path: "docs/commands.md",
+            command: "UPDATE_DOCS=1 cargo test -p switchyard reference",
+        };
+        PAGE.check(&page()).unwrap();
     }
 }

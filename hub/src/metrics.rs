@@ -81,17 +81,17 @@ impl HubMetrics {
             let ours = registry.sub_registry_with_prefix("switchyard");
             ours.register(
                 "workloads_taken_back",
-                "Attempts that were taken from a cluster, by the reason that the Workload's history has",
+                "Attempts taken from a cluster before their job had ended, by the reason in the Workload's history",
                 metrics.taken_back.clone(),
             );
             ours.register(
                 "workloads_in_trouble",
-                "Workloads with condition WorkerTrouble, by the cluster that they were sent to and the reason",
+                "Workloads with condition WorkerTrouble, by its reason and the cluster that they were sent to; leader only",
                 metrics.troubles.family.clone(),
             );
             ours.register(
                 "cluster_sessions",
-                "Worker clusters with a session, hosted ones included",
+                "Worker clusters with a session, those by kubeconfig included",
                 metrics.sessions.clone(),
             );
         });

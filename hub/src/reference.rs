@@ -1,8 +1,12 @@
 //! The reference page of flags, `docs/flags.md`, made from the programs themselves.
 
 use clap::CommandFactory as _;
+use switchyard_pages::Page;
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/flags.md");
+const PAGE: Page = Page {
+    path: "docs/flags.md",
+    command: "UPDATE_DOCS=1 cargo test -p switchyard-hub flags_page",
+};
 
 /// The page as Markdown.
 fn page() -> String {
@@ -24,12 +28,5 @@ fn page() -> String {
 
 #[test]
 fn flags_page_is_fresh() {
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(PAGE, page()).unwrap();
-    }
-    let there = std::fs::read_to_string(PAGE).unwrap_or_default();
-    assert!(
-        there == page(),
-        "docs/flags.md is stale: UPDATE_DOCS=1 cargo test -p switchyard-hub flags_page"
-    );
+    PAGE.check(&page()).unwrap();
 }

@@ -19,7 +19,7 @@ impl DryRunCounts {
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "dry_runs",
-            "Dry runs of pods before a job was taken, by result",
+            "Dry runs of pods before a job was accepted, by result: accepted, refused or unknown",
             self.0.clone(),
         );
     }

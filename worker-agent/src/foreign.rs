@@ -23,7 +23,7 @@ impl ForeignMarks {
     pub fn show(&self, shown: &mut Registry) {
         shown.sub_registry_with_prefix("switchyard").register(
             "foreign_marks",
-            "Changes seen of objects that carry the hub's label and are no copies of it, by cluster",
+            "Changes of objects with the hub's label that are no copies, since they lack its proof, by cluster",
             self.0.clone(),
         );
     }

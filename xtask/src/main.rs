@@ -1,8 +1,10 @@
 //! The project's own commands. `cargo xtask --help` lists them.
 
+mod book;
 mod fuzz;
 mod image;
 mod instructions;
+mod journeys;
 mod lint;
 mod mutants;
 mod nightly;
@@ -12,6 +14,7 @@ mod release;
 mod report;
 mod rights;
 mod run;
+mod skew;
 mod test;
 mod times;
 mod tools;
@@ -66,11 +69,21 @@ enum Command {
     Life(life::Args),
     /// Run the cluster tests with audit logs, and list the rights of deploy/rbac that no test used.
     Rights(rights::Args),
+    /// Build the pages of docs as a book, in target/book. Needs mdBook.
+    Book,
+    /// Go the ways of a new user through the docs, and time each. Or list the commands of the pages.
+    Journeys(journeys::Args),
+    /// Run a hub and agents of two versions together, in both directions.
+    Skew(skew::Args),
     /// Count the instructions of the engine's cycles on fixed inputs, and compare them with those recorded. Needs
     /// valgrind.
     Instructions(instructions::Args),
     /// Write the generated files: deploy/crds, and the reference pages that are made from sources.
-    Generate,
+    Generate {
+        /// Only the reference pages that need no compilation.
+        #[arg(long)]
+        pages: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -103,10 +116,14 @@ fn perform(command: Command) -> anyhow::Result<ExitCode> {
         Command::FuzzDecisions(args) => done(fuzz::run(&args)),
         Command::BreakEngine(args) => done(mutants::run(&args)),
         Command::Rights(args) => rights::run(&args),
+        Command::Book => done(book::run()),
+        Command::Journeys(args) => done(journeys::run(&args)),
+        Command::Skew(args) => done(skew::run(&args)),
         Command::Image(args) => done(image::run(&args)),
         Command::Release(args) => done(release::run(&args)),
         Command::Instructions(args) => done(instructions::run(&args)),
-        Command::Generate => done(generate()),
+        Command::Generate { pages: true } => done(reference::write()),
+        Command::Generate { pages: false } => done(generate()),
     }
 }
 

@@ -57,9 +57,9 @@ const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Configuration {
-    /// [`API_VERSION`].
+    /// `config.kueue.x-k8s.io/v1beta2`.
     pub api_version: String,
-    /// [`KIND`].
+    /// `Configuration`.
     pub kind: String,
     /// The controller's own namespace. If absent, the caller knows it.
     pub namespace: Option<String>,
@@ -79,7 +79,8 @@ pub struct Configuration {
     pub tls: Option<Tls>,
     /// Whether jobs without a queue are suspended.
     pub manage_jobs_without_queue_name: bool,
-    /// Namespaces for that setting. See [`Configuration::managed_jobs_namespace_selector`].
+    /// Namespaces in which jobs without a queue are suspended. All but `kube-system` and the
+    /// controller's own if absent.
     pub managed_jobs_namespace_selector: Option<LabelSelector>,
     /// The certificate of the webhooks.
     pub internal_cert_management: InternalCertManagement,
@@ -97,7 +98,7 @@ pub struct Configuration {
     pub admission_fair_sharing: Option<AdmissionFairSharing>,
     /// Which requests count against quota.
     pub resources: Resources,
-    /// Feature gates by name; see [`Configuration::enabled`].
+    /// Feature gates by name. A gate that is absent has its default.
     pub feature_gates: BTreeMap<String, bool>,
     /// Retention of objects.
     pub object_retention_policies: ObjectRetentionPolicies,

@@ -12,11 +12,11 @@ use switchyard_syntax::names;
 pub struct MultiKueue {
     /// Interval of the search for remote objects without a local one. Zero disables it.
     pub gc_interval: GoDuration,
-    /// Value of the label [`names::MULTIKUEUE_ORIGIN`] on objects in worker clusters.
+    /// Value of the label `kueue.x-k8s.io/multikueue-origin` on objects in worker clusters.
     pub origin: String,
     /// How long a lost cluster keeps its workloads.
     pub worker_lost_timeout: GoDuration,
-    /// The dispatcher that picks the cluster: [`names::DISPATCHER_BEST_FIT`], one of Kueue's, or
+    /// The dispatcher that picks the cluster: `switchyard.dev/best-fit`, one of Kueue's, or
     /// the name of an external controller.
     pub dispatcher_name: String,
     /// Job kinds of which only the name is known and that are sent as they are.

@@ -1,10 +1,14 @@
 //! The reference page of the configuration file, `docs/configuration.md`, made from its schema.
 
 use serde_json::Value;
+use switchyard_pages::Page;
 
 use super::{effect, gates, shape};
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+const PAGE: Page = Page {
+    path: "docs/configuration.md",
+    command: "UPDATE_DOCS=1 cargo test -p switchyard-config page",
+};
 
 /// The page as Markdown.
 fn page() -> String {
@@ -62,12 +66,5 @@ fn type_of(field: &Value) -> &str {
 
 #[test]
 fn configuration_page_is_fresh() {
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(PAGE, page()).unwrap();
-    }
-    let there = std::fs::read_to_string(PAGE).unwrap_or_default();
-    assert!(
-        there == page(),
-        "docs/configuration.md is stale: UPDATE_DOCS=1 cargo test -p switchyard-config page"
-    );
+    PAGE.check(&page()).unwrap();
 }

@@ -70,10 +70,14 @@ impl AuditMetrics {
             let ours = registry.sub_registry_with_prefix("switchyard");
             ours.register(
                 "audit_findings",
-                "Findings of the audit that last, by kind",
+                "Findings of the periodic audit that have lasted for 30 s, by kind; leader only",
                 registered.findings,
             );
-            ours.register("audit_looks", "Looks of the audit at the cluster", registered.looks);
+            ours.register(
+                "audit_looks",
+                "Runs of the audit by result: ok or failed",
+                registered.looks,
+            );
         });
         shown
     }

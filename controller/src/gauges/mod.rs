@@ -156,7 +156,7 @@ impl Gauges {
         for (resource, requested) in &figures.pending_requests {
             families.add(
                 "kueue_cluster_queue_resource_pending",
-                "What pending workloads ask for per resource",
+                "Requests of pending workloads per resource",
                 with("resource", resource),
                 amount(resource, *requested),
             );

@@ -14,13 +14,13 @@ pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
         };
         families.add(
             "switchyard_topology_free",
-            "Free on the nodes of a flavor with a topology",
+            "Free on the nodes of a flavor with a topology, by resource that a ClusterQueue covers; equal at all levels",
             labels(),
             amount(&domain.resource, domain.total),
         );
         families.add(
             "switchyard_topology_largest_free_domain",
-            "Free in the domain of a level that has the most",
+            "Free in the domain of this level that has the most",
             labels(),
             amount(&domain.resource, domain.free),
         );

@@ -73,7 +73,7 @@ impl Metrics {
         );
         registry.sub_registry_with_prefix("switchyard").register(
             "api_writes",
-            "Writes to the API server by what they were for",
+            "Writes to the API server by purpose and result: ok, or failed, conflicts included",
             self.writes.clone(),
         );
     }

@@ -5,6 +5,7 @@ pub(crate) mod programs;
 mod tenant;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -307,6 +308,24 @@ impl Fleet {
             .cloned()
             .with_context(|| format!("{name} had no agent"))?;
         self.start(name, &program)
+    }
+
+    /// Ends the hub, or the agent of a cluster, and starts it again from the binaries in another
+    /// directory, such as those of another version. The hub is ready afterwards.
+    ///
+    /// # Errors
+    /// When it was never started, or the end of its log.
+    pub async fn restart_from(&self, name: &str, binaries: &Path) -> anyhow::Result<()> {
+        let of_hub = self.hub_programs.get(name).cloned();
+        let found = of_hub.clone().or_else(|| self.agent_programs().get(name).cloned());
+        let mut program = found.with_context(|| format!("{name} was never started"))?;
+        program.program = program.program.from_dir(binaries);
+        self.kill(name);
+        self.start(name, &program)?;
+        match of_hub {
+            Some(hub) => self.ready(name, hub.health).await,
+            None => Ok(()),
+        }
     }
 
     /// Starts the hub and waits until it is ready.

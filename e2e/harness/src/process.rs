@@ -41,6 +41,15 @@ impl Program {
         }
     }
 
+    /// The same program from another directory, such as that of another version.
+    #[must_use]
+    pub fn from_dir(mut self, dir: &Path) -> Self {
+        if let Some(name) = self.path.file_name() {
+            self.path = dir.join(name);
+        }
+        self
+    }
+
     /// Adds one argument.
     #[must_use]
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {

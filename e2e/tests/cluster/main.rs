@@ -70,6 +70,7 @@ mod retention;
 mod rotation;
 mod serving;
 mod single_restarts;
+mod skew;
 mod stock_kueue;
 mod stuck;
 mod takeover;

@@ -55,8 +55,7 @@ impl Collector for ClusterGauges {
             None => (unable.contains(name) || self.registry.left_unable(name).is_some())
                 .then_some(false),
         };
-        let help =
-            "Whether a worker cluster's agent can write to its own API server, as it last said";
+        let help = "Whether a worker cluster's agent can write to its own API server, by its last report; absent for a cluster without a session whose last report was good";
         by_cluster(&mut encoder, "switchyard_cluster_able", help, &names, &|name| {
             able(name).map(|able| f64::from(u8::from(able)))
         })?;
@@ -69,7 +68,7 @@ impl Collector for ClusterGauges {
         by_cluster(&mut encoder, "switchyard_cluster_orphans", help, &names, &|name| {
             count(name).map(f64::from)
         })?;
-        let help = "Whether the circuit breaker is open: nothing is given up";
+        let help = "Whether the circuit breaker is open, so that no workload is given up";
         let mut family =
             encoder.encode_descriptor("switchyard_breaker_open", help, None, MetricType::Gauge)?;
         family.encode_gauge(&f64::from(u8::from(self.reports.breaker().is_some())))

@@ -111,7 +111,7 @@ impl Registry {
     pub fn show(&self, shown: &mut prometheus_client::registry::Registry) {
         shown.sub_registry_with_prefix("switchyard").register(
             "observations_dropped",
-            "What agents said of workloads that no hub can have given out, by cluster",
+            "Reports about workloads that no hub can have created, by cluster",
             self.dropped.clone(),
         );
     }

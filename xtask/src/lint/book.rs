@@ -2,12 +2,19 @@
 //! commands says whether a test runs it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use sha2::{Digest as _, Sha256};
 
 use super::fail_if_any;
 use super::files::Sources;
+use crate::run;
 
 const SUMMARY: &str = "docs/SUMMARY.md";
+/// Sources of diagrams, `.mmd` of Mermaid, and the pictures made from them.
+const DIAGRAMS: &str = "docs/diagrams";
 /// Comment of pages that a program writes; a test keeps them fresh.
 const GENERATED: &str = "<!-- Made from ";
 /// The comment before a block that a test runs, with the test's name.
@@ -67,6 +74,27 @@ pub(super) fn check_summary(sources: &Sources) -> anyhow::Result<()> {
     fail_if_any(&findings, "the book has the pages that its summary lists")
 }
 
+/// Each diagram is made from its source, which the comment at its end names by a digest.
+pub(super) fn check_diagrams() -> anyhow::Result<()> {
+    let dir = run::root().join(DIAGRAMS);
+    let entries = fs::read_dir(&dir).with_context(|| format!("cannot read {DIAGRAMS}"))?;
+    let mut findings = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|it| it == "mmd") {
+            let source = fs::read(&path)?;
+            let picture = path.with_extension("svg");
+            let text = fs::read_to_string(&picture).unwrap_or_default();
+            let digest: String =
+                Sha256::digest(source).iter().map(|it| format!("{it:02x}")).collect();
+            if !text.contains(&digest) {
+                findings.push(format!("{}: not made from {}", picture.display(), path.display()));
+            }
+        }
+    }
+    fail_if_any(&findings, "docs/style.md has the command")
+}
+
 /// The pages of a summary, from the repository's root.
 fn listed(summary: &str) -> Vec<PathBuf> {
     let links = summary.lines().filter_map(|line| {
@@ -115,6 +143,36 @@ pub(super) fn check_commands(sources: &Sources) -> anyhow::Result<()> {
         &findings,
         "write `<!-- run by: MODULE::TEST -->` or `<!-- not run: REASON -->` before the block",
     )
+}
+
+/// Prints the first line of each block of commands, with its mark.
+///
+/// # Errors
+/// When the pages cannot be read.
+pub(crate) fn list_commands() -> anyhow::Result<()> {
+    let sources = Sources::read()?;
+    let (mut run, mut not_run) = (0, 0);
+    for (page, text) in &sources.pages {
+        if text.lines().any(|line| line.starts_with(GENERATED)) || page.starts_with(".github") {
+            continue;
+        }
+        for block in blocks(text) {
+            let mark = match block.mark {
+                Some(Mark::RunBy(test)) => {
+                    run += 1;
+                    format!("run by {test}")
+                }
+                Some(Mark::NotRun(why)) => {
+                    not_run += 1;
+                    format!("NOT RUN: {why}")
+                }
+                None => "without a mark".to_owned(),
+            };
+            println!("{}:{}: {}\n    {mark}", page.display(), block.line, block.first);
+        }
+    }
+    println!("{run} blocks of commands are run by a test, {not_run} are not");
+    Ok(())
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -16,6 +16,8 @@ mod tokens;
 use anyhow::bail;
 use switchyard_parts::{Part, Parts};
 
+pub(crate) use book::list_commands;
+
 use crate::reference;
 use crate::report::{Report, Tier};
 use files::Sources;
@@ -64,6 +66,7 @@ fn text(report: &Report, update: bool) {
         check("links", &|| links::check(&sources));
         check("pages of the book", &|| book::check_summary(&sources));
         check("commands of the pages", &|| book::check_commands(&sources));
+        check("diagrams", &book::check_diagrams);
         check("reference pages", &reference::check);
         check("types of the glossary", &|| glossary::check(&sources));
     }

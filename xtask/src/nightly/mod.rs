@@ -172,6 +172,12 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
             &["demo", "--real-nodes"],
         ),
         own(
+            "skew",
+            "a hub and agents of two versions together, in both directions",
+            "about 10 minutes, most of them compiling",
+            &["skew"],
+        ),
+        own(
             "life",
             "random life of jobs on a hub and two workers, with the auditor beside it",
             &format!("about 5 minutes of compiling, then {} and 5 at the end", args.minutes),
@@ -213,18 +219,7 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
             "about half an hour",
             &["release", "--twice", "--out", "target/nightly/release"],
         ),
-        Step {
-            name: "book",
-            what: "the pages as a book, in target/book",
-            command: {
-                let mut mdbook = Command::new("mdbook");
-                mdbook.args(["build", "docs"]).current_dir(run::root());
-                mdbook
-            },
-            missing: None,
-            tests: false,
-            usually: "seconds".to_owned(),
-        },
+        own("book", "the pages as a book, in target/book", "seconds", &["book"]),
         own(
             "instructions",
             "instructions of the engine's cycles beside the recorded ones",

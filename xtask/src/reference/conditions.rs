@@ -7,6 +7,8 @@ use super::{head, read, table};
 
 const TYPES: &str = "api/syntax/src/conditions/mod.rs";
 const REASONS: &str = "api/syntax/src/conditions/reasons.rs";
+/// Reasons of `WorkerTrouble` that agents report.
+const TROUBLES: &str = "proto/src/trouble.rs";
 
 pub(super) fn page() -> anyhow::Result<String> {
     let types = parts(&read(TYPES)?);
@@ -31,6 +33,12 @@ pub(super) fn page() -> anyhow::Result<String> {
     for part in parts(&read(REASONS)?) {
         out.push_str(&section(&part, type_of));
     }
+    let troubles = parts(&read(TROUBLES)?).into_iter().next().context("there are no troubles")?;
+    let value = |name: &str| {
+        troubles.constants.iter().find(|it| it.name == name).map(|it| it.value.clone())
+    };
+    let heading = "Reasons of `WorkerTrouble` from a worker cluster".to_owned();
+    out.push_str(&section(&Part { heading, constants: troubles.constants.clone() }, value));
     Ok(out)
 }
 

@@ -43,7 +43,9 @@ pub(super) fn page() -> anyhow::Result<String> {
 /// Adds the marked fields and everything below them.
 fn visit(schema: &Value, path: &str, is_own: bool, rows: &mut Vec<[String; 3]>) {
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        // The mark may be wrapped.
         let text = field["description"].as_str().unwrap_or_default();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let is_own = is_own || text.contains(MARK);
         let items = &field["items"];
         let path = match (path, items.is_object()) {
@@ -52,8 +54,8 @@ fn visit(schema: &Value, path: &str, is_own: bool, rows: &mut Vec<[String; 3]>) 
             (path, true) => format!("{path}.{name}[]"),
         };
         if is_own {
-            let text = text.replace(MARK, "").split_whitespace().collect::<Vec<_>>().join(" ");
-            rows.push([format!("`{path}`"), type_of(field), text]);
+            let text = text.replace(MARK, "").replace("  ", " ");
+            rows.push([format!("`{path}`"), type_of(field), text.trim().to_owned()]);
         }
         visit(if items.is_object() { items } else { field }, &path, is_own, rows);
     }

@@ -3,6 +3,7 @@
 
 mod conditions;
 mod fields;
+mod metrics;
 mod names;
 mod ports;
 mod roles;
@@ -12,19 +13,21 @@ mod values;
 use std::fs;
 
 use anyhow::{Context, bail};
+use switchyard_pages::table;
 
 use crate::run;
 
 /// The path of a page, and the function that makes its text.
 type Page = (&'static str, fn() -> anyhow::Result<String>);
 
-const PAGES: [Page; 6] = [
+const PAGES: [Page; 7] = [
     ("docs/labels.md", names::page),
     ("docs/conditions.md", conditions::page),
     ("docs/fields.md", fields::page),
     ("docs/values.md", values::page),
     ("docs/roles.md", roles::page),
     ("docs/ports.md", ports::page),
+    ("docs/metric-families.md", metrics::page),
 ];
 
 /// Writes all pages.
@@ -67,20 +70,6 @@ fn head(title: &str, intro: &str) -> String {
     format!("# {title}\n\n<!-- Made from the sources: cargo xtask generate -->\n\n{intro}\n")
 }
 
-/// A table, or nothing without rows. Bars in cells are escaped.
-fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> String {
-    if rows.is_empty() {
-        return String::new();
-    }
-    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let mut out = line(headings.map(str::to_owned).to_vec());
-    out.push_str(&format!("|{}\n", "---|".repeat(N)));
-    for row in rows {
-        out.push_str(&line(row.iter().map(|cell| cell.replace('|', "\\|")).collect()));
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,12 +80,5 @@ mod tests {
             write().unwrap();
         }
         check().unwrap();
-    }
-
-    #[test]
-    fn bars_in_cells_are_escaped() {
-        let rows = [["a|b".to_owned(), "c".to_owned()]];
-        assert_eq!(table(["x", "y"], &rows), "| x | y |\n|---|---|\n| a\\|b | c |\n");
-        assert_eq!(table::<1>(["x"], &[]), "");
     }
 }

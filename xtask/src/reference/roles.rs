@@ -58,9 +58,18 @@ fn role(document: &str) -> anyhow::Result<String> {
                 rule[field].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
             };
             let groups = list("apiGroups");
-            let group = |name: &str| match groups.first() {
-                Some(group) if !group.is_empty() => format!("`{name}.{group}`"),
-                _ => format!("`{name}`"),
+            // A subresource comes last: `workloads.kueue.x-k8s.io/status`.
+            let group = |name: &str| {
+                let (resource, subresource) = match name.split_once('/') {
+                    Some((resource, subresource)) => (resource, format!("/{subresource}")),
+                    None => (name, String::new()),
+                };
+                match groups.first() {
+                    Some(group) if !group.is_empty() => {
+                        format!("`{resource}.{group}{subresource}`")
+                    }
+                    _ => format!("`{name}`"),
+                }
             };
             let mut resources: Vec<String> = list("resources").into_iter().map(group).collect();
             resources.extend(list("nonResourceURLs").into_iter().map(|url| format!("`{url}`")));

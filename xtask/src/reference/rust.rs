@@ -1,7 +1,7 @@
 //! Reads constants with their doc comments from a Rust source.
 
 /// A constant of type `&str`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Constant {
     pub(super) name: String,
     pub(super) value: String,

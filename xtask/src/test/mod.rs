@@ -72,6 +72,15 @@ impl Args {
     }
 }
 
+/// Builds the tests on real control planes with the programs that they start, and names the program
+/// that runs them.
+///
+/// # Errors
+/// When they do not compile.
+pub(crate) fn cluster_tests() -> anyhow::Result<std::path::PathBuf> {
+    Ok(build::cluster()?.path)
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let workspace = Workspace::read()?;
     let selection = match &args.changed {

@@ -202,8 +202,7 @@ pub mod finished {
     pub const FAILED_TO_START: &str = "FailedToStart";
 }
 
-/// Reasons of [`super::WORKER_TROUBLE`], besides those that clusters report
-/// (`switchyard_proto::trouble`).
+/// Reasons of [`super::WORKER_TROUBLE`] from the hub.
 pub mod worker_trouble {
     /// The cluster is not connected.
     pub const CLUSTER_UNREACHABLE: &str = "ClusterUnreachable";
@@ -328,7 +327,8 @@ pub mod multi_kueue_cluster {
     pub const DUPLICATE_CLUSTER: &str = "DuplicateCluster";
 }
 
-/// Reasons of events on workloads and jobs.
+/// Reasons of events. An eviction has the reason `EvictedDueTo` with the reason of `Evicted`; other
+/// events have the reason of the condition that changed.
 pub mod events {
     /// A ProvisioningRequest changed the state of a Workload's admission check.
     pub const ADMISSION_CHECK_UPDATED: &str = "AdmissionCheckUpdated";
@@ -386,6 +386,20 @@ pub mod events {
     pub const WORKER_TROUBLE_RESOLVED: &str = "WorkerTroubleResolved";
     /// A job without a ready pod was withdrawn from its worker cluster. Specific to Switchyard.
     pub const STUCK: &str = "Stuck";
+    /// The deletion of an object waits for the objects that the note names. Specific to Switchyard.
+    pub const DELETION_WAITS: &str = "DeletionWaits";
+    /// A pod on a tainted node was marked as failed.
+    pub const POD_TERMINATED: &str = "PodTerminatedByKueue";
+    /// A variant of a Workload was created.
+    pub const CREATED_VARIANT: &str = "CreatedVariant";
+    /// A variant of a Workload was deleted.
+    pub const DELETED_VARIANT: &str = "DeletedVariant";
+    /// A variant was activated.
+    pub const ACTIVATED_VARIANT: &str = "ActivatedVariant";
+    /// A variant was deactivated.
+    pub const DEACTIVATED_VARIANT: &str = "DeactivatedVariant";
+    /// A variant may preempt others now.
+    pub const PREEMPTION_UNGATED_VARIANT: &str = "PreemptionUngatedVariant";
 
     /// The reason of the event for an eviction, such as `EvictedDueToPreempted`.
     #[must_use]

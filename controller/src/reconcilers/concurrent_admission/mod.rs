@@ -21,6 +21,7 @@ use std::{
 
 use kube::{Api, ResourceExt as _, api::PostParams};
 use switchyard_api::{
+    conditions::reasons::events,
     names,
     v1beta2::{ClusterQueue, LocalQueue, Workload},
     variants,
@@ -201,7 +202,7 @@ async fn perform(
                 && let Some(parent) = parent
             {
                 let note = format!("Variant Workload {:?} created", Key::of(&*variant).to_string());
-                ctx.events.normal(parent, "CreatedVariant", note);
+                ctx.events.normal(parent, events::CREATED_VARIANT, note);
             }
         }
         VariantWrite::Delete(variant) => {
@@ -214,7 +215,7 @@ async fn perform(
                 let note = format!(
                     "Variant Workload {name:?} deleted; flavor {flavor:?} no longer in ClusterQueue"
                 );
-                ctx.events.normal(parent, "DeletedVariant", note);
+                ctx.events.normal(parent, events::DELETED_VARIANT, note);
             }
         }
         VariantWrite::Patch { of, patch, event } => {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use switchyard_api::{
     conditions::{
         self,
-        reasons::{evicted, quota_reserved},
+        reasons::{events, evicted, quota_reserved},
     },
     v1beta2::{PreemptionGatePosition, PreemptionGateState, Workload, WorkloadStatus},
     variants::{self, FOLLOWED, PREEMPTION_GATE},
@@ -286,9 +286,9 @@ impl Family<'_> {
             return None;
         }
         let (reason, done) = if active {
-            ("ActivatedVariant", "activated")
+            (events::ACTIVATED_VARIANT, "activated")
         } else {
-            ("DeactivatedVariant", "deactivated")
+            (events::DEACTIVATED_VARIANT, "deactivated")
         };
         let event = Some((reason, format!("Variant Workload {done} due to {why}")));
         Some(VariantWrite::Patch {
@@ -397,7 +397,7 @@ impl Family<'_> {
         open(&mut edit.status, self.now);
         let key = Key::of(&**next);
         let event = (
-            "PreemptionUngatedVariant",
+            events::PREEMPTION_UNGATED_VARIANT,
             format!("Opened preemption gate for variant workload {:?}", key.to_string()),
         );
         VariantPlan {

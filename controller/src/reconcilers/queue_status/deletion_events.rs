@@ -8,6 +8,7 @@ use std::{
 };
 
 use kube::Resource;
+use switchyard_api::conditions::reasons::events;
 use tokio::time::Instant;
 
 use crate::context::Context;
@@ -17,8 +18,6 @@ use switchyard_platform::store::Key;
 const EVERY: Duration = Duration::from_secs(5);
 /// Maximum of named objects.
 const NAMED: usize = 3;
-/// Reason of the event. Kueue publishes none here.
-const REASON: &str = "DeletionWaits";
 
 /// Last event about each object.
 #[derive(Debug, Default)]
@@ -37,7 +36,7 @@ impl DeletionEvents {
     ) -> Option<Duration> {
         let note = note(what, kind, names);
         match self.due(Key::of(object), &note, Instant::now()) {
-            Ok(true) => ctx.events.normal(object, REASON, note),
+            Ok(true) => ctx.events.normal(object, events::DELETION_WAITS, note),
             Ok(false) => (),
             Err(left) => return Some(left),
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::table::Type;
+use switchyard_pages::metrics::Type;
 
 /// A family as it is shown.
 #[derive(Debug, Default)]
@@ -76,11 +76,7 @@ impl Shown {
 
     /// The error in its type or its buckets, if any.
     pub(crate) fn differs(&self, expected: Type) -> Option<String> {
-        let kind = match expected {
-            Type::Counter => "counter",
-            Type::Gauge => "gauge",
-            _ => "histogram",
-        };
+        let kind = expected.as_str();
         if self.kind != kind {
             return Some(format!("it is a {}, not a {kind}", self.kind));
         }

@@ -57,7 +57,6 @@ const NOT_READY_LIMIT: Duration = Duration::from_secs(30);
 /// Kueue's condition, reason, event and message of pods that cannot start on their node.
 const TERMINATED: &str = "TerminatedByKueue";
 const UNSCHEDULABLE: &str = "UnschedulableOnAssignedNode";
-const POD_TERMINATED: &str = "PodTerminatedByKueue";
 const POD_MESSAGE: &str = "Pod terminated by Kueue NodeController due to node taint";
 
 /// Feature gates for failed nodes.
@@ -354,7 +353,7 @@ async fn fail_pod(ctx: &Context, pod: &PodRecord) -> bool {
         .map_err(WriteError::from)
     {
         Ok(pod) => {
-            ctx.events.normal(&pod, POD_TERMINATED, POD_MESSAGE);
+            ctx.events.normal(&pod, reasons::events::POD_TERMINATED, POD_MESSAGE);
             true
         }
         Err(WriteError::Gone) => true,

@@ -1,8 +1,9 @@
-//! The families that Kueue v0.19.2 shows (`pkg/metrics/metrics.go`), each with its type, its labels and its buckets.
+//! The families of metrics, each with its type, its labels and its buckets. A cluster test compares
+//! them with live programs.
 
-/// A family, and where it is shown.
+/// The type of a family, with the buckets of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Type {
+pub enum Type {
     Counter,
     Gauge,
     /// 1 s, then 2.5 s doubling, this many in all.
@@ -17,18 +18,84 @@ pub(crate) enum Type {
 
 use Type::{Counter, Creation, Default, Finer, Gauge, Waits};
 
-/// A family of Kueue's.
-pub(crate) struct Family {
+impl Type {
+    /// As in the text format of OpenMetrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Waits(_) | Self::Creation | Self::Default | Self::Finer => "histogram",
+        }
+    }
+}
+
+/// Programs that show a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShownBy {
+    /// Hub, agents and single mode.
+    All,
+    Hub,
+    Agent,
+    /// Every program that creates jobs on a worker cluster.
+    HubAndAgent,
+}
+
+impl ShownBy {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Hub => "hub",
+            Self::Agent => "agent",
+            Self::HubAndAgent => "hub, agent",
+        }
+    }
+}
+
+/// A family of metrics.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
     /// As in a query.
-    pub(crate) name: &'static str,
-    pub(crate) kind: Type,
-    /// Besides `replica_role`, which all but the version have.
-    pub(crate) labels: &'static [&'static str],
+    pub name: &'static str,
+    pub kind: Type,
+    /// Besides `replica_role`, which Kueue's families have except for the version.
+    pub labels: &'static [&'static str],
 }
 
 impl Family {
+    /// Whether it is one of Kueue's.
+    #[must_use]
+    pub fn is_of_kueue(&self) -> bool {
+        self.name.starts_with("kueue_") || self.name.starts_with("multikueue_")
+    }
+
+    /// The unit of its values.
+    #[must_use]
+    pub fn unit(&self) -> &'static str {
+        if self.name.ends_with("_seconds") {
+            "seconds"
+        } else if self.kind == Gauge && self.labels.contains(&"resource") {
+            "cores for `cpu`, else base units"
+        } else {
+            ""
+        }
+    }
+
+    /// The programs that show it.
+    #[must_use]
+    pub fn shown_by(&self) -> ShownBy {
+        let own = OWN.iter().find(|(family, _)| family.name == self.name);
+        match own {
+            Some((_, shown_by)) => *shown_by,
+            None if self.name.starts_with("multikueue_") => ShownBy::Hub,
+            None => ShownBy::All,
+        }
+    }
+
     /// Whether its series are about ClusterQueues, and get the labels that come from those.
-    pub(crate) fn is_of_cluster_queue(&self) -> bool {
+    #[must_use]
+    pub fn is_of_cluster_queue(&self) -> bool {
         let of = |label: &&str| ["cluster_queue", "preempting_cluster_queue"].contains(label);
         let kueues =
             self.name.strip_prefix("kueue_").is_some_and(|name| !name.starts_with("local_queue_"));
@@ -49,7 +116,8 @@ const LOCAL_QUOTA: &[&str] = &["name", "namespace", "flavor", "resource"];
 const COHORT_QUOTA: &[&str] = &["cohort", "flavor", "resource"];
 const EVICTED: &[&str] = &["cluster_queue", "reason", "underlying_cause", "priority_class"];
 
-pub(crate) const FAMILIES: &[Family] = &[
+/// The families of Kueue v0.19.2 (`pkg/metrics/metrics.go`).
+pub const FAMILIES: &[Family] = &[
     family("kueue_admission_attempts_total", Counter, &["result"]),
     family("kueue_admission_attempt_duration_seconds", Finer, &["result"]),
     family("multikueue_workloads_dispatched_total", Counter, &["cluster_queue", "cluster"]),
@@ -137,18 +205,46 @@ pub(crate) const FAMILIES: &[Family] = &[
 ];
 
 /// The one family without `replica_role`.
-pub(crate) const BUILD: &str = "kueue_build_info";
+pub const BUILD: &str = "kueue_build_info";
 
 /// Families that Kueue has after v0.19 and that are shown here already.
-pub(crate) const LATER: &[Family] = &[
+pub const LATER: &[Family] = &[
     family("kueue_execution_time_seconds", Waits(14), BY_CLASS),
     family("kueue_local_queue_execution_time_seconds", Waits(14), LOCAL_BY_CLASS),
     family("multikueue_cluster_status", Gauge, &["cluster_queue", "cluster", "active"]),
     family("multikueue_workloads_evicted_total", Counter, &["cluster_queue", "cluster", "reason"]),
 ];
 
-/// Families that need something that does not happen here, and what.
-pub(crate) const UNSEEN: &[(&str, &str)] = &[
-    ("kueue_replaced_workload_slices_total", "an elastic job that grows"),
-    ("kueue_admission_cycle_preemption_skips", "two that would preempt in one cycle"),
+/// Switchyard's own families.
+pub const OWN: &[(Family, ShownBy)] = &[
+    (family("switchyard_api_writes_total", Counter, &["what", "result"]), ShownBy::All),
+    (
+        family("switchyard_topology_free", Gauge, &["flavor", "level", "resource", "replica_role"]),
+        ShownBy::All,
+    ),
+    (
+        family(
+            "switchyard_topology_largest_free_domain",
+            Gauge,
+            &["flavor", "level", "resource", "replica_role"],
+        ),
+        ShownBy::All,
+    ),
+    (family("switchyard_events_dropped_total", Counter, &[]), ShownBy::All),
+    (family("switchyard_audit_findings", Gauge, &["kind"]), ShownBy::All),
+    (family("switchyard_audit_looks_total", Counter, &["result"]), ShownBy::All),
+    (family("switchyard_cluster_connected", Gauge, &["cluster"]), ShownBy::Hub),
+    (family("switchyard_cluster_able", Gauge, &["cluster"]), ShownBy::Hub),
+    (family("switchyard_cluster_sessions", Gauge, &[]), ShownBy::Hub),
+    (family("switchyard_cluster_orphans", Gauge, &["cluster"]), ShownBy::Hub),
+    (family("switchyard_observations_dropped_total", Counter, &["cluster"]), ShownBy::Hub),
+    (
+        family("switchyard_workloads_taken_back_total", Counter, &["cluster", "reason"]),
+        ShownBy::Hub,
+    ),
+    (family("switchyard_workloads_in_trouble", Gauge, &["cluster", "reason"]), ShownBy::Hub),
+    (family("switchyard_breaker_open", Gauge, &[]), ShownBy::Hub),
+    (family("switchyard_foreign_marks_total", Counter, &["cluster"]), ShownBy::HubAndAgent),
+    (family("switchyard_dry_runs_total", Counter, &["result"]), ShownBy::HubAndAgent),
+    (family("switchyard_agent_session_up", Gauge, &[]), ShownBy::Agent),
 ];

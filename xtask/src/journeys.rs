@@ -1,0 +1,87 @@
+//! `cargo xtask journeys`: the ways of a new user through the docs, each timed.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+
+use crate::{lint, run, test, times};
+
+/// A way through the docs, and the cluster test that goes it.
+struct Journey {
+    name: &'static str,
+    page: &'static str,
+    test: &'static str,
+}
+
+const JOURNEYS: [Journey; 6] = [
+    Journey {
+        name: "one cluster by Helm",
+        page: "docs/first-cluster.md",
+        test: "tutorials::commands_of_the_one_cluster_tutorial_work_as_written",
+    },
+    Journey {
+        name: "a hub and two workers",
+        page: "docs/first-fleet.md",
+        test: "examples::examples_of_a_hub_send_a_job_to_a_worker",
+    },
+    Journey {
+        name: "a worker by kubeconfig",
+        page: "docs/workers.md",
+        test: "front_door::a_worker_without_an_agent_is_added_from_its_context",
+    },
+    Journey {
+        name: "from Kueue",
+        page: "docs/migrate.md",
+        test: "from_kueue::commands_of_the_guide_take_over_a_cluster_from_kueue",
+    },
+    Journey {
+        name: "from MultiKueue and back",
+        page: "docs/migrate.md",
+        test: "multikueue::manager_with_two_workers_moves_to_switchyard_and_back",
+    },
+    Journey {
+        name: "upgrade",
+        page: "docs/upgrade.md",
+        test: "chart::the_chart_installs_upgrades_and_goes_in_each_mode",
+    },
+];
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Run nothing: only list the commands of the pages, with the test that runs each or the reason
+    /// why none does.
+    #[arg(long)]
+    commands: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if args.commands {
+        return lint::list_commands();
+    }
+    let program = test::cluster_tests()?;
+    let mut failed = Vec::new();
+    let mut rows = Vec::new();
+    for Journey { name, page, test } in JOURNEYS {
+        run::announce(name, "about a minute");
+        let start = Instant::now();
+        let output = Command::new(&program)
+            .args(["--exact", test])
+            .env("GOGC", "400")
+            .current_dir(run::root().join("e2e/tests"))
+            .output()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        let seconds = start.elapsed().as_secs_f64();
+        let printed = String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() || test::passed(&printed) != 1 {
+            eprintln!("{printed}");
+            failed.push(name);
+        } else {
+            times::keep(name, seconds);
+        }
+        rows.push(format!("{name:<26} {:>5.1} min  {page}  {test}", seconds / 60.0));
+    }
+    println!("With programs and control planes built:");
+    rows.iter().for_each(|row| println!("{row}"));
+    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+}
