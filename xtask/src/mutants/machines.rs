@@ -164,7 +164,7 @@ pub(super) const BREAKS: &[Break] = &[
 ];
 
 /// The crates that the simulation needs.
-const MEMBERS: [&str; 12] = [
+const MEMBERS: [&str; 13] = [
     "api",
     "audit",
     "scheduler",
@@ -177,6 +177,7 @@ const MEMBERS: [&str; 12] = [
     "hub/dispatcher",
     "e2e/flags",
     "e2e/simulation",
+    "xtask/pages",
 ];
 
 /// Crates with errors.
