@@ -1,7 +1,11 @@
 //! Topology-aware scheduling of one workload: which flavors it may use, and its topology
 //! assignment. Kueue: `pkg/scheduler/flavorassigner/tas_flavorassigner.go`.
 
+mod victims;
+
 use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) use victims::VictimPlacement;
 
 use super::assignment::{Assignment, AssignmentMode, PodSetFlavors};
 use super::fungibility::PreemptionMode;
@@ -33,7 +37,7 @@ pub(crate) struct PlacementContext<'a> {
 }
 
 /// Requests by flavor, each with the index of its pod set in the assignment.
-pub(crate) type PlacementRequests<'a> = BTreeMap<Name, Vec<(usize, PlacementRequest<'a>)>>;
+type PlacementRequests<'a> = BTreeMap<Name, Vec<(usize, PlacementRequest<'a>)>>;
 
 /// Pod sets without a placement, by index in the assignment: delayed ones, and failures with their
 /// cause.
@@ -178,17 +182,6 @@ impl<'a> PlacementContext<'a> {
         let gone: Vec<&QuotaReservation> = self.gone.iter().chain(victims).copied().collect();
         let placed = self.place(&asks, &gone, victims.is_empty());
         assignment.place(placed.assignments);
-    }
-
-    /// Requests of the pod sets without a topology assignment.
-    pub(crate) fn requests(&self, assignment: &Assignment) -> PlacementRequests<'a> {
-        self.request_all(assignment).0
-    }
-
-    /// Whether all requests fit without the victims.
-    pub(crate) fn fits(&self, asks: &PlacementRequests<'a>, victims: &[&QuotaReservation]) -> bool {
-        let gone: Vec<&QuotaReservation> = self.gone.iter().chain(victims).copied().collect();
-        self.place(asks, &gone, false).failure.is_none()
     }
 
     /// The search for a place of the first pod set that finds none. `None` if all find one.
@@ -443,13 +436,19 @@ impl<'a> PlacementContext<'a> {
     }
 }
 
+/// The usage of reservations on a flavor.
+fn places_in<'u>(
+    flavor: &Name,
+    reservations: impl Iterator<Item = &'u QuotaReservation>,
+) -> impl Iterator<Item = &'u DomainUsage> {
+    reservations
+        .flat_map(|reservation| &reservation.places)
+        .filter(move |place| place.flavor == *flavor)
+}
+
 /// Removes the usage of these reservations on a flavor (-1) or adds it back (1).
 fn free_up(assumed: &mut Assumed, flavor: &Name, gone: &[&QuotaReservation], sign: i128) {
-    for place in gone
-        .iter()
-        .flat_map(|reservation| &reservation.places)
-        .filter(|place| place.flavor == *flavor)
-    {
+    for place in places_in(flavor, gone.iter().copied()) {
         assumed.entry(place.leaf.clone()).or_default().add_all(&place.amounts, sign);
     }
 }

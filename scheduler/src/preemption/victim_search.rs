@@ -1,12 +1,15 @@
 //! The search for victims: the part that all kinds of preemption share.
 
+use std::cell::RefCell;
+
 use super::candidates::Preemptor;
 use super::{Target, TargetSelector};
 use crate::Amount;
 use crate::flavor_resource::FlavorResource;
-use crate::flavors::{Assignment, PlacementRequests, PreemptionOracle, PreemptionPossibility};
+use crate::flavors::{Assignment, PreemptionOracle, PreemptionPossibility, VictimPlacement};
+use crate::ids::WorkloadId;
 use crate::tree::QuotaTree;
-use crate::workloads::QuotaReservation;
+use crate::workloads::{QuotaReservation, Workloads};
 
 /// The need of a preemptor.
 pub(super) struct Need<'a> {
@@ -15,7 +18,19 @@ pub(super) struct Need<'a> {
     /// The whole usage of the preemptor.
     pub(super) usage: &'a [(FlavorResource, Amount)],
     /// Pods that need topology domains besides quota.
-    pub(super) pods: Option<&'a PlacementRequests<'a>>,
+    pub(super) pods: Option<&'a (dyn PodsFit + 'a)>,
+}
+
+/// Whether the pods of a preemptor fit the topology without some workloads.
+pub(super) trait PodsFit {
+    fn fit_without(&self, victims: &[WorkloadId], workloads: &Workloads) -> bool;
+}
+
+/// The trial follows the victims.
+impl PodsFit for RefCell<VictimPlacement<'_>> {
+    fn fit_without(&self, victims: &[WorkloadId], workloads: &Workloads) -> bool {
+        self.borrow_mut().fits(victims, workloads)
+    }
 }
 
 /// The victims of the last search for one pair. The flavor search asks first; for a workload with
@@ -69,13 +84,16 @@ impl<T: VictimSearch> TargetSelector for T {
         {
             return targets.clone();
         }
-        let asks = self
-            .preemptor()
-            .placement
-            .map(|placement| placement.requests(assignment))
-            .filter(|asks| !asks.is_empty());
         let (contested, usage) = (&assignment.contested()[..], &assignment.usage[..]);
-        self.victims(tree, &Need { contested, usage, pods: asks.as_ref() })
+        let placement = self.preemptor().placement;
+        let pods = placement.and_then(|placement| placement.victim_search(assignment));
+        let pods = pods.map(RefCell::new);
+        let fits = pods.as_ref().map(|pods| pods as &dyn PodsFit);
+        let victims = self.victims(tree, &Need { contested, usage, pods: fits });
+        if let Some(pods) = pods {
+            pods.into_inner().end();
+        }
+        victims
     }
 }
 
@@ -104,8 +122,9 @@ impl Preemptor<'_> {
 
     /// Whether the preemptor's pods fit the topology without `gone`.
     fn has_domains(&self, need: &Need<'_>, gone: &[Target]) -> bool {
-        let Some((placement, pods)) = self.placement.zip(need.pods) else { return true };
-        placement.fits(pods, &self.reservations_of(gone))
+        let Some(pods) = &need.pods else { return true };
+        let gone: Vec<_> = gone.iter().map(|target| target.id).collect();
+        pods.fit_without(&gone, self.workloads)
     }
 
     pub(crate) fn reservations_of(&self, targets: &[Target]) -> Vec<&QuotaReservation> {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::failure::ExcludedLeaves;
 use crate::{CapacityLeaf, NodeSelectorTerm, Taint, TaintEffect, Toleration};
 
 /// Tolerations and selectors of pods.
@@ -14,24 +13,27 @@ pub(crate) struct PodFilter<'a> {
     pub(crate) affinity: &'a [NodeSelectorTerm],
 }
 
+/// Why pods may not use a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exclusion<'a> {
+    Taint(&'a Taint),
+    NodeSelector,
+    Affinity,
+}
+
 impl PodFilter<'_> {
-    /// Whether the pods may use a leaf. If not, counts it in `excluded`.
-    pub(super) fn admits(&self, leaf: &CapacityLeaf, excluded: &mut ExcludedLeaves) -> bool {
+    /// `None` if the pods may use a leaf.
+    pub(super) fn exclusion<'a>(&self, leaf: &'a CapacityLeaf) -> Option<Exclusion<'a>> {
         if let Some(taint) = leaf.taints.iter().find(|taint| self.is_repelled_by(taint)) {
-            *excluded.taints.entry(taint.clone()).or_default() += 1;
-            return false;
+            return Some(Exclusion::Taint(taint));
         }
         let has =
             |(key, value): (&&str, &&str)| leaf.labels.get(*key).is_some_and(|have| have == *value);
         if !self.node_selector.iter().all(has) {
-            excluded.node_selector += 1;
-            return false;
+            return Some(Exclusion::NodeSelector);
         }
-        if !self.affinity.is_empty() && !self.affinity.iter().any(|term| admits(term, leaf)) {
-            excluded.affinity += 1;
-            return false;
-        }
-        true
+        let fits = self.affinity.is_empty() || self.affinity.iter().any(|term| admits(term, leaf));
+        (!fits).then_some(Exclusion::Affinity)
     }
 
     fn is_repelled_by(&self, taint: &Taint) -> bool {

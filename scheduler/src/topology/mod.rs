@@ -10,6 +10,7 @@
 //! order in the workload. An incomplete slice goes to the first domain that has one.
 
 mod balanced;
+mod count_cache;
 mod counts;
 mod distribute;
 mod elastic;
@@ -26,6 +27,7 @@ mod search;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod victims;
 mod view;
 
 pub use encode::{EncodedSlice, EncodedSlices, LevelValues, PodCounts, encode};
@@ -41,3 +43,4 @@ pub(crate) use forest::{DomainUsage, Forest};
 pub(crate) use place::{PlacementOptions, PlacementRequest, Placer, Unhealthy, grouped};
 pub(crate) use plan::has_levels;
 pub(crate) use resources::Demand;
+pub(crate) use victims::VictimTrial;

@@ -4,11 +4,13 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::counts::{Assumed, Count, PlacementDemand, Within, leaf_count};
-use super::failure::{ExcludedLeaves, written};
+use super::count_cache::borrow_counts;
+use super::counts::{Assumed, Count, PlacementDemand, Refusal, Within, count_in_leaf};
+use super::failure::written;
+use super::filter::Exclusion;
 use super::place::{LeaderAndWorkers, PlacementRequest, Placer, grouped, roles};
 use super::plan::Plan;
-use super::resources::{Demand, Resources, bounded};
+use super::resources::{Resources, bounded};
 use super::search::DomainSearch;
 use super::tree::{DomainId, Leaf};
 use super::view::allocatable;
@@ -169,17 +171,10 @@ impl Placer<'_> {
     ) -> Option<PlacementOutlook> {
         let plan = self.plan(group).ok()?;
         let workers = group.workers;
-        let worker = Demand::of_pod(workers.requests, self.resources);
-        let leader = group.leader.map(|ask| Demand::of_pod(ask.requests, self.resources));
-        let wanted = PlacementDemand {
-            worker: &worker,
-            leader: leader.as_ref(),
-            filter: &workers.filter,
-            assumed,
-            within: Within::Anywhere,
-            empty: self.options.empty,
-        };
-        let search = DomainSearch::new(self.tree, &plan, &wanted);
+        let demands = self.demands(group);
+        let wanted = demands.wanted(&workers.filter, Within::Anywhere, self.options.empty);
+        let (counts, loan) = borrow_counts(self.tree, &plan, &wanted, assumed);
+        let search = DomainSearch { tree: self.tree, plan: &plan, counts };
         let fits = |level: usize, id: DomainId| pods_that_fit(search.count(id), level, &plan);
         let best_of = |(level, key): (usize, &Name)| {
             let id = self
@@ -190,7 +185,7 @@ impl Placer<'_> {
             Some(BestDomain { level: key.clone(), values, fits: fits(level, id) })
         };
         let all = self.tree.at_level(0).map(|id| fits(0, id));
-        Some(PlacementOutlook {
+        let outlook = PlacementOutlook {
             pod_set: workers.name.clone(),
             flavor: flavor.clone(),
             topology: self.tree.topology.clone(),
@@ -201,19 +196,20 @@ impl Placer<'_> {
             fits: all.fold(0, i32::saturating_add),
             best: self.tree.levels.iter().enumerate().filter_map(best_of).collect(),
             leaves: self.tree.leaves().count(),
-            obstructed: self.obstructed(&wanted),
-        })
+            obstructed: self.obstructed(&wanted, assumed),
+        };
+        loan.give_back(self.tree, search.counts);
+        Some(outlook)
     }
 
-    fn obstructed(&self, wanted: &PlacementDemand<'_>) -> Vec<ObstructedLeaves> {
+    fn obstructed(&self, wanted: &PlacementDemand<'_>, assumed: &Assumed) -> Vec<ObstructedLeaves> {
         let mut by_obstacle: BTreeMap<LeafObstacle, Vec<Name>> = BTreeMap::new();
         for (id, leaf) in self.tree.leaves() {
-            let mut excluded = ExcludedLeaves::default();
-            let count = leaf_count(self.tree, (id, leaf), wanted, &mut excluded);
-            if count.is_some_and(|count| count.pods > 0) {
-                continue;
-            }
-            if let Some(obstacle) = obstacle(excluded, leaf, wanted, self.resources) {
+            let assumed = assumed.get(&leaf.id);
+            let (_, refusal) = count_in_leaf(self.tree, (id, leaf), wanted, assumed);
+            let obstacle =
+                refusal.and_then(|refusal| obstacle(refusal, leaf, wanted, self.resources));
+            if let Some(obstacle) = obstacle {
                 let name = leaf.first().map_or_else(|| leaf.id.clone(), |it| it.name.clone());
                 by_obstacle.entry(obstacle).or_default().push(name);
             }
@@ -241,23 +237,21 @@ fn pods_that_fit(count: Count, level: usize, plan: &Plan) -> i32 {
     }
 }
 
-/// The obstacle by which one leaf was excluded.
 fn obstacle(
-    excluded: ExcludedLeaves,
+    refusal: Refusal<'_>,
     leaf: &Leaf,
     wanted: &PlacementDemand<'_>,
     resources: &Resources,
 ) -> Option<LeafObstacle> {
-    if let Some(taint) = excluded.taints.into_keys().next() {
-        return Some(LeafObstacle::Taint(taint));
-    }
-    if excluded.node_selector > 0 {
-        return Some(LeafObstacle::NodeSelector);
-    }
-    if excluded.affinity > 0 {
-        return Some(LeafObstacle::Affinity);
-    }
-    let resource = excluded.resources.into_keys().next()?;
+    let resource = match refusal {
+        Refusal::Excluded(Exclusion::Taint(taint)) => {
+            return Some(LeafObstacle::Taint(taint.clone()));
+        }
+        Refusal::Excluded(Exclusion::NodeSelector) => return Some(LeafObstacle::NodeSelector),
+        Refusal::Excluded(Exclusion::Affinity) => return Some(LeafObstacle::Affinity),
+        Refusal::Outside => return None,
+        Refusal::Full(resource) => wanted.worker.name(resource)?.clone(),
+    };
     let allocatable = allocatable(leaf, resources);
     let fits = |free: &dyn Fn(usize) -> i64| wanted.worker.count_in(free).0 > 0;
     let taken_by = if !fits(&|number| bounded(allocatable.get(number))) {

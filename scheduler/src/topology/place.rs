@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::counts::{Assumed, PlacementDemand, Within};
+use super::count_cache::borrow_counts;
+use super::counts::{Assumed, Demands, Within};
 use super::failure::PlacementFailure;
 use super::filter::PodFilter;
 use super::plan::{Plan, RequestKind};
@@ -183,17 +184,26 @@ impl Placer<'_> {
             });
         }
         let plan = self.plan(group)?;
-        let worker = Demand::of_pod(workers.requests, self.resources);
-        let leader_demand = leader.map(|leader| Demand::of_pod(leader.requests, self.resources));
-        let wanted = PlacementDemand {
-            worker: &worker,
-            leader: leader_demand.as_ref(),
-            filter: &workers.filter,
-            assumed,
-            within,
-            empty: self.options.empty,
-        };
-        let search = DomainSearch::new(self.tree, &plan, &wanted);
+        let demands = self.demands(group);
+        let wanted = demands.wanted(&workers.filter, within, self.options.empty);
+        let (counts, loan) = borrow_counts(self.tree, &plan, &wanted, assumed);
+        let mut search = DomainSearch { tree: self.tree, plan: &plan, counts };
+        let placed = self.search_counted(&mut search, leader.is_some());
+        loan.give_back(self.tree, search.counts);
+        placed
+    }
+
+    pub(super) fn demands(&self, group: &LeaderAndWorkers<'_, '_>) -> Demands {
+        let of = |ask: &PlacementRequest<'_>| Demand::of_pod(ask.requests, self.resources);
+        Demands { worker: of(group.workers), leader: group.leader.map(of) }
+    }
+
+    fn search_counted(
+        &self,
+        search: &mut DomainSearch<'_>,
+        with_leader: bool,
+    ) -> Result<PlacedGroup, PlacementFailure> {
+        let plan = search.plan;
         let balanced = (self.options.balanced && !plan.required && !plan.unconstrained)
             .then(|| search.balanced());
         // Balanced placement ignores inner slice layers, so it may place too few pods.
@@ -201,19 +211,20 @@ impl Placer<'_> {
             let leaves = search.descend(found, true);
             (search, leaves)
         });
-        let (search, leaves) = match balanced.filter(|(search, leaves)| search.places_all(leaves)) {
-            Some(placed) => placed,
-            None => {
-                let mut search = search;
-                let found = search.levels()?;
-                let leaves = search.descend(found, false);
-                (search, leaves)
-            }
+        let assignments = |search: &DomainSearch<'_>, leaves: &[DomainId]| {
+            let of_workers = self.assignment(leaves, |id| search.count(id).pods);
+            let of_leader =
+                with_leader.then(|| self.assignment(leaves, |id| search.count(id).leaders));
+            (of_workers, of_leader)
         };
-        let pods = |id: DomainId| search.count(id).pods;
-        let leader_pods = |id: DomainId| search.count(id).leaders;
-        let of_leader = leader.map(|_| self.assignment(&leaves, leader_pods));
-        Ok((self.assignment(&leaves, pods), of_leader))
+        if let Some((search, leaves)) =
+            balanced.filter(|(search, leaves)| search.places_all(leaves))
+        {
+            return Ok(assignments(&search, &leaves));
+        }
+        let found = search.levels()?;
+        let leaves = search.descend(found, false);
+        Ok(assignments(search, &leaves))
     }
 
     pub(super) fn plan(&self, group: &LeaderAndWorkers<'_, '_>) -> Result<Plan, PlacementFailure> {

@@ -171,6 +171,11 @@ impl Plan {
         self.count / self.size
     }
 
+    /// By level; 0 is no restriction.
+    pub(super) fn inner_sizes(&self) -> &[i32] {
+        &self.inner
+    }
+
     /// The multiple of pods that a domain of this level takes, below the slice level.
     pub(super) fn inner(&self, level: usize) -> Option<i32> {
         self.inner.get(level).copied().filter(|size| *size > 0)

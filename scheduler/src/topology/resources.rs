@@ -56,10 +56,18 @@ impl Demand {
         Self(parts.collect())
     }
 
-    /// How many such pods fit into the free amounts, and the limiting resource.
-    pub(super) fn count_in(&self, free: impl Fn(usize) -> i64) -> (i32, Option<&Name>) {
+    pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.0.iter().map(|part| &part.name)
+    }
+
+    pub(super) fn name(&self, position: usize) -> Option<&Name> {
+        self.0.get(position).map(|part| &part.name)
+    }
+
+    /// How many such pods fit into the free amounts, and the position of the limiting resource.
+    pub(super) fn count_in(&self, free: impl Fn(usize) -> i64) -> (i32, Option<usize>) {
         let mut least = (i32::MAX, None);
-        for part in &self.0 {
+        for (position, part) in self.0.iter().enumerate() {
             let free = part.number.map_or(0, &free);
             let count = match part.amount {
                 _ if free < 0 => 0,
@@ -67,7 +75,7 @@ impl Demand {
                 amount => i32::try_from(free / amount).unwrap_or(i32::MAX),
             };
             if least.1.is_none() || count < least.0 {
-                least = (count, Some(&part.name));
+                least = (count, Some(position));
             }
         }
         least

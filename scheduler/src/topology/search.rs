@@ -1,9 +1,10 @@
 //! Which domains of which level take the pods. Kueue: `pkg/cache/scheduler/tas_flavor_snapshot.go`.
 
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
-use super::counts::{Count, Counts, PlacementDemand};
-use super::failure::{ExcludedLeaves, LayerCapacity, PlacementFailure};
+use super::counts::{Count, Counts};
+use super::failure::{LayerCapacity, PlacementFailure};
 use super::plan::Plan;
 use super::tree::{DomainId, TopologyTree};
 use crate::Name;
@@ -12,7 +13,6 @@ pub(super) struct DomainSearch<'a> {
     pub(super) tree: &'a TopologyTree,
     pub(super) plan: &'a Plan,
     pub(super) counts: Counts,
-    excluded: ExcludedLeaves,
 }
 
 /// Domains of one level that together hold all pods.
@@ -22,24 +22,9 @@ pub(super) struct FoundDomains {
 }
 
 impl<'a> DomainSearch<'a> {
-    /// Counts the capacity of each domain.
-    pub(super) fn new(
-        tree: &'a TopologyTree,
-        plan: &'a Plan,
-        wanted: &PlacementDemand<'_>,
-    ) -> Self {
-        let (counts, excluded) = Counts::new(tree, plan, wanted);
-        Self { tree, plan, counts, excluded }
-    }
-
     /// A copy with its own counts.
     pub(super) fn fork(&self) -> Self {
-        Self {
-            tree: self.tree,
-            plan: self.plan,
-            counts: self.counts.clone(),
-            excluded: ExcludedLeaves::default(),
-        }
+        Self { tree: self.tree, plan: self.plan, counts: self.counts.fork() }
     }
 
     pub(super) fn count(&self, id: DomainId) -> Count {
@@ -57,43 +42,92 @@ impl<'a> DomainSearch<'a> {
         }
     }
 
+    /// Whether [`DomainSearch::levels`] finds domains.
+    pub(super) fn finds_domains(&self) -> bool {
+        let plan = self.plan;
+        let (asked, required) = (plan.slices(), plan.required);
+        if plan.leaders > 0 || asked <= 0 {
+            return self.levels().is_ok();
+        }
+        let slices = |id: DomainId| self.count(id).slices;
+        // Slices of a domain are the sum over its children, down to their level. So the roots know
+        // what the requested level and the levels above it hold together.
+        match required {
+            true => self.tree.at_level(plan.level).any(|id| slices(id) >= asked),
+            false => self.tree.at_level(0).map(slices).fold(0, i32::saturating_add) >= asked,
+        }
+    }
+
     /// `None`: search the level above.
     fn level(&self, level: usize) -> Result<Option<FoundDomains>, PlacementFailure> {
         let plan = self.plan;
         let (asked, leaders) = (plan.slices(), plan.leaders);
-        let sorted = self.sort_led(self.tree.at_level(level).collect());
-        let Some(first) = sorted.first().copied() else { return Err(self.no_domains(level)) };
-        let single = |domain| Ok(Some(FoundDomains { level, domains: vec![domain] }));
-        let fits =
-            |id: DomainId| self.count(id).slices_led >= asked && self.count(id).leaders >= leaders;
-        if plan.least_free {
-            let holds = |id: &&DomainId| {
-                let count = self.count(**id);
-                count.leaders >= leaders
-                    && (if leaders > 0 { count.slices_led } else { count.slices }) >= asked
-            };
-            if let Some(domain) = sorted.iter().find(holds) {
-                return single(*domain);
-            }
-            if let Some(last) = sorted.last().filter(|_| plan.required) {
-                return Err(self.too_little_capacity(level, self.count(*last).pods));
-            }
+        // In path order, in which the first one of equal domains comes first.
+        let domains = || self.tree.at_level(level);
+        if domains().next().is_none() {
+            return Err(self.no_domains(level));
         }
-        let top = if fits(first) && !plan.least_free {
-            self.best(&sorted, asked, leaders, true)
-        } else {
-            first
-        };
-        if fits(top) {
-            return single(top);
+        let fits = |count: Count| count.slices_led >= asked && count.leaders >= leaders;
+        let fitting = domains().map(|id| (id, self.count(id))).filter(|(_, count)| fits(*count));
+        if let Some((domain, _)) =
+            fitting.min_by_key(|(_, count)| (count.slices_led, count.pods_led))
+        {
+            return Ok(Some(FoundDomains { level, domains: vec![domain] }));
         }
         if plan.required {
-            return Err(self.too_little_capacity(level, self.count(top).slices));
+            let order = |count: Count| {
+                let tight = self.tightness(count.slices_led, count.pods_led);
+                (Reverse(count.leaders), tight)
+            };
+            let counts = || domains().map(|id| self.count(id));
+            let fits = if plan.least_free {
+                counts().max_by_key(|count| order(*count)).map(|last| last.pods)
+            } else {
+                counts().min_by_key(|count| order(*count)).map(|first| first.slices)
+            };
+            return Err(self.too_little_capacity(level, fits.unwrap_or(0)));
         }
         if level > 0 && !plan.unconstrained {
             return Ok(None);
         }
-        self.several_domains(level, sorted).map(Some)
+        if leaders > 0 || asked <= 0 {
+            let sorted = self.sort_led(domains().collect());
+            return self.several_domains(level, sorted).map(Some);
+        }
+        // A domain without capacity gets no pods.
+        let open: Vec<_> = domains().filter(|id| self.count(*id).slices > 0).collect();
+        let domains = if plan.least_free {
+            self.fullest_domains(level, &open)
+        } else {
+            self.several_domains(level, self.sort(open)).map(|found| found.domains)
+        };
+        domains.map(|domains| Some(FoundDomains { level, domains }))
+    }
+
+    /// The domains with the fewest slices that together hold all pods. Few of many are needed, so
+    /// only these are put in order.
+    fn fullest_domains(
+        &self,
+        level: usize,
+        open: &[DomainId],
+    ) -> Result<Vec<DomainId>, PlacementFailure> {
+        let asked = self.plan.slices();
+        let order = |(place, id): (usize, &DomainId)| {
+            let count = self.count(*id);
+            Reverse((count.slices, count.pods, place))
+        };
+        let mut heap: BinaryHeap<_> = open.iter().enumerate().map(order).collect();
+        let (mut domains, mut slices) = (Vec::new(), asked);
+        while slices > 0
+            && let Some(Reverse((of_domain, _, place))) = heap.pop()
+        {
+            domains.extend(open.get(place));
+            slices -= of_domain;
+        }
+        if slices > 0 {
+            return Err(self.too_little_capacity(level, asked - slices));
+        }
+        Ok(domains)
     }
 
     /// The first domains that together hold all pods: those with the leader first.
@@ -188,7 +222,7 @@ impl<'a> DomainSearch<'a> {
     }
 
     fn too_little_capacity(&self, level: usize, fits: i32) -> PlacementFailure {
-        let (topology, excluded) = (self.tree.topology.clone(), Box::new(self.excluded.clone()));
+        let (topology, excluded) = (self.tree.topology.clone(), Box::new(self.counts.excluded()));
         if self.plan.layers.is_empty() {
             let (asked, slices) = (self.plan.slices(), self.plan.size != 1);
             return PlacementFailure::NoRoom { topology, fits, asked, slices, excluded };

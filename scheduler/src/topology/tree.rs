@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::count_cache::{ChangeLog, CountCache};
+use super::counts::Change;
 use super::resources::{Amounts, bounded};
 use crate::{CapacityLeaf, HOSTNAME_LABEL, Name};
 
@@ -23,6 +25,10 @@ impl Default for DomainId {
 impl DomainId {
     pub(super) fn index(self) -> usize {
         self.0 as usize
+    }
+
+    pub(super) fn at(index: usize) -> Option<Self> {
+        u32::try_from(index).ok().map(Self)
     }
 }
 
@@ -76,19 +82,25 @@ pub(crate) struct TopologyTree {
     domains: Vec<Option<Domain>>,
     vacant: Vec<DomainId>,
     by_path: Vec<BTreeMap<Path, DomainId>>,
+    /// The values of `by_path`.
+    by_rank: Vec<Vec<DomainId>>,
     leaves: BTreeMap<Name, DomainId>,
+    pub(super) log: ChangeLog,
+    pub(super) cache: CountCache,
 }
 
 impl TopologyTree {
     pub(crate) fn new(topology: Name, levels: Vec<Name>) -> Self {
-        let by_path = vec![BTreeMap::new(); levels.len()];
         Self {
             topology,
-            levels,
             domains: Vec::new(),
             vacant: Vec::new(),
-            by_path,
+            by_path: vec![BTreeMap::new(); levels.len()],
+            by_rank: vec![Vec::new(); levels.len()],
             leaves: BTreeMap::new(),
+            log: ChangeLog::default(),
+            cache: CountCache::default(),
+            levels,
         }
     }
 
@@ -128,14 +140,14 @@ impl TopologyTree {
 
     /// In path order.
     pub(crate) fn at_level(&self, level: usize) -> impl Iterator<Item = DomainId> {
-        self.by_path.get(level).into_iter().flat_map(|domains| domains.values().copied())
+        self.by_rank.get(level).into_iter().flatten().copied()
     }
 
     /// In no meaningful order.
     pub(super) fn leaves(&self) -> impl Iterator<Item = (DomainId, &Leaf)> {
         let all = self.domains.iter().enumerate();
         all.filter_map(|(index, domain)| {
-            Some((DomainId(u32::try_from(index).ok()?), domain.as_ref()?.leaf.as_deref()?))
+            Some((DomainId::at(index)?, domain.as_ref()?.leaf.as_deref()?))
         })
     }
 
@@ -144,11 +156,17 @@ impl TopologyTree {
     }
 
     pub(crate) fn leaf(&self, id: &str) -> Option<&Leaf> {
-        self.domain(self.leaf_id(id)?)?.leaf.as_deref()
+        self.leaf_at(self.leaf_id(id)?)
     }
 
-    fn leaf_mut(&mut self, id: &str) -> Option<&mut Leaf> {
+    pub(super) fn leaf_at(&self, id: DomainId) -> Option<&Leaf> {
+        self.domain(id)?.leaf.as_deref()
+    }
+
+    /// For a change, which the log keeps.
+    fn leaf_mut(&mut self, id: &str, change: Change) -> Option<&mut Leaf> {
         let id = self.leaf_id(id)?;
+        self.log.push(id, change);
         self.domain_mut(id)?.leaf.as_deref_mut()
     }
 
@@ -184,7 +202,7 @@ impl TopologyTree {
         used: impl Fn(&str) -> Amounts,
     ) {
         let Some((id, path)) = self.place_of(&source.labels) else { return };
-        match self.leaf_mut(&id) {
+        match self.leaf_mut(&id, Change::Whole) {
             Some(leaf) => {
                 leaf.capacity.add_all(capacity, 1);
                 leaf.sources.insert(source.name.clone(), source.clone());
@@ -204,7 +222,7 @@ impl TopologyTree {
     /// Reverts [`TopologyTree::add_source`].
     pub(crate) fn remove_source(&mut self, source: &CapacityLeaf, capacity: &Amounts) {
         let Some((id, _)) = self.place_of(&source.labels) else { return };
-        let Some(leaf) = self.leaf_mut(&id) else { return };
+        let Some(leaf) = self.leaf_mut(&id, Change::Whole) else { return };
         if leaf.sources.remove(&source.name).is_none() {
             return;
         }
@@ -218,14 +236,14 @@ impl TopologyTree {
 
     /// Adds usage of pods outside topology-aware scheduling.
     pub(crate) fn shift_non_tas_usage(&mut self, id: &str, amounts: &Amounts, times: i128) {
-        if let Some(leaf) = self.leaf_mut(id) {
+        if let Some(leaf) = self.leaf_mut(id, Change::Whole) {
             leaf.capacity.add_all(amounts, -times);
         }
     }
 
     /// Adds usage of workloads. Ignored if the leaf does not exist.
     pub(crate) fn shift_used(&mut self, id: &str, amounts: &Amounts, times: i128) {
-        if let Some(leaf) = self.leaf_mut(id) {
+        if let Some(leaf) = self.leaf_mut(id, Change::Usage) {
             leaf.used.add_all(amounts, times);
         }
     }
@@ -255,6 +273,7 @@ impl TopologyTree {
         }
         let Some(at) = parent else { return };
         self.leaves.insert(leaf.id.clone(), at);
+        self.log.push(at, Change::Whole);
         if let Some(domain) = self.domain_mut(at) {
             domain.leaf = Some(leaf);
         }
@@ -272,6 +291,10 @@ impl TopologyTree {
         });
         let rank = self.rank_for(level, path);
         let path: Path = path.into();
+        let place = self.place_in_level(level, &path);
+        if let Some(ids) = self.by_rank.get_mut(level) {
+            ids.insert(place, id);
+        }
         if let Some(domains) = self.by_path.get_mut(level) {
             domains.insert(path.clone(), id);
         }
@@ -291,6 +314,12 @@ impl TopologyTree {
             }
         }
         id
+    }
+
+    /// The position of a path among the domains of its level.
+    fn place_in_level(&self, level: usize, path: &[Name]) -> usize {
+        let before = |id: &DomainId| self.domain(*id).is_some_and(|domain| *domain.path < *path);
+        self.by_rank.get(level).map_or(0, |ids| ids.partition_point(before))
     }
 
     /// A rank between the neighbours of a new path. `None` if no integer is left between them.
@@ -330,11 +359,19 @@ impl TopologyTree {
             if let Some(domains) = self.by_path.get_mut(level) {
                 domains.remove(&path);
             }
+            let position = self.place_in_level(level, &path);
+            if let Some(ids) = self.by_rank.get_mut(level)
+                && position < ids.len()
+            {
+                ids.remove(position);
+            }
+            self.log.push(at, Change::Whole);
             if let Some(place) = self.domains.get_mut(at.index()) {
                 *place = None;
             }
             self.vacant.push(at);
             let Some(parent) = parent else { break };
+            self.log.push(parent, Change::Whole);
             // The removed domain has no rank any more, so its own id ends the search.
             let place = self
                 .children(parent)

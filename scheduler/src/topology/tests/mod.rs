@@ -1,6 +1,7 @@
 //! Examples and properties of placement.
 
 mod encoding;
+mod kept_counts;
 mod laws;
 mod outlook;
 mod placing;
