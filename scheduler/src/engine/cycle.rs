@@ -24,6 +24,10 @@ pub(super) struct CycleProgress {
     pub(super) decisions: Vec<Decision>,
     /// All victims of this cycle.
     pub(super) preempted: BTreeSet<WorkloadId>,
+    /// Workloads that this cycle gave quota. Later entries do not preempt them.
+    pub(super) assumed: Vec<WorkloadId>,
+    /// The reservations of workloads that this cycle moved, with the domains that they keep.
+    pub(super) moved: BTreeMap<WorkloadId, Box<QuotaReservation>>,
     /// Victims whose preemption this cycle issued first.
     pub(super) issued: Vec<WorkloadId>,
     /// Simulated usage without the victims of this cycle.
@@ -124,7 +128,8 @@ impl Engine {
             self.forest.simulate(&place, -1);
         }
         self.forest.end_cycle();
-        for id in std::mem::take(&mut progress.preempted) {
+        let victims = std::mem::take(&mut progress.preempted);
+        for id in victims.into_iter().chain(progress.assumed.drain(..)) {
             self.set_preemptable(id, true);
         }
         // 6. Return the other heads to their queues.
@@ -235,7 +240,8 @@ impl Engine {
             return Err((RequeueReason::FailedAfterNomination, Reason::WaitingForPodsReady));
         }
         if entry.again.is_some() {
-            progress.decisions.extend(self.reassign(entry));
+            let decision = self.reassign(entry, progress);
+            progress.decisions.extend(decision);
             progress.busy = true;
             return Ok(());
         }
@@ -334,6 +340,8 @@ impl Engine {
             wl.reason = None;
             wl.scan = None;
         });
+        self.set_preemptable(entry.id, false);
+        progress.assumed.push(entry.id);
         self.release_replaced_charge(entry, progress, now);
         self.add_entry_penalty(entry.id, entry.cq, now);
         let replaced = entry.replaced.and_then(|id| self.workloads.get(id));

@@ -111,7 +111,11 @@ impl Engine {
     }
 
     /// Changes the topology assignment of a workload that has quota. `None` if nothing changes.
-    pub(super) fn reassign(&mut self, entry: &CycleEntry) -> Option<Decision> {
+    pub(super) fn reassign(
+        &mut self,
+        entry: &CycleEntry,
+        progress: &mut CycleProgress,
+    ) -> Option<Decision> {
         let cq = self.cluster_queues.get(&entry.cq)?.object.name.clone();
         let old = self.workloads.get(entry.id)?.clone();
         let mut reservation = old.reservation.clone()?;
@@ -134,6 +138,10 @@ impl Engine {
                 placement_inputs.unhealthy_nodes.clear();
             }
         });
+        let new = self.workloads.get(entry.id)?.reservation.as_deref()?;
+        let mut before = old.reservation?;
+        before.places.retain(|place| new.places.contains(place));
+        progress.moved.insert(entry.id, before);
         Some(Decision::Reassign { key: old.key, uid: old.uid, admission })
     }
 
@@ -195,8 +203,12 @@ impl Engine {
             .map(|target| target.id)
             .filter(|id| !progress.preempted.contains(id));
         let gone = progress.preempted.iter().copied().chain(own);
-        let gone: Vec<&QuotaReservation> =
-            gone.filter_map(|id| self.workloads.get(id)?.reservation.as_deref()).collect();
+        // As in Kueue, a workload that the cycle moved frees no new domain.
+        let reservation = |id| match progress.moved.get(&id) {
+            Some(before) => Some(&**before),
+            None => self.workloads.get(id)?.reservation.as_deref(),
+        };
+        let gone: Vec<&QuotaReservation> = gone.filter_map(reservation).collect();
         has_capacity(&self.forest, &entry.places, &gone)
     }
 
@@ -204,12 +216,25 @@ impl Engine {
     /// cycle's victims still counts: this entry may choose the same victims, and then waits.
     pub(super) fn place_again(&mut self, entry: &mut CycleEntry, progress: &CycleProgress) {
         self.set_issued_preemptable(progress, true);
+        let mut moved = progress.moved.clone();
+        self.swap_reservations(&mut moved);
         let mut tree = std::mem::take(&mut self.tree);
         let found = self.renominate(&mut tree, entry, &[]);
         self.tree = tree;
+        self.swap_reservations(&mut moved);
         self.set_issued_preemptable(progress, false);
         if found.is_some() {
             self.record_search(entry);
+        }
+    }
+
+    /// Exchanges reservations that differ in their domains only.
+    fn swap_reservations(&mut self, others: &mut BTreeMap<WorkloadId, Box<QuotaReservation>>) {
+        for (id, other) in others {
+            let wl = self.workloads.get_mut(*id);
+            if let Some(reservation) = wl.and_then(|wl| wl.reservation.as_mut()) {
+                std::mem::swap(reservation, other);
+            }
         }
     }
 
