@@ -388,7 +388,7 @@ pub mod events {
     pub const STUCK: &str = "Stuck";
     /// The deletion of an object waits for the objects that the note names. Specific to Switchyard.
     pub const DELETION_WAITS: &str = "DeletionWaits";
-    /// A pod on a tainted node was marked as failed.
+    /// A pod on a tainted, deleted or unready node was marked as failed.
     pub const POD_TERMINATED: &str = "PodTerminatedByKueue";
     /// A variant of a Workload was created.
     pub const CREATED_VARIANT: &str = "CreatedVariant";

@@ -1,10 +1,13 @@
 //! Decides whether a node has failed for a workload. Pure.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Toleration};
+use kube::Resource as _;
 use switchyard_api::v1beta2::{PodSetAssignment, ResourceFlavor, Workload};
 use switchyard_jobs::pod_set_infos;
+use switchyard_platform::clock::since;
 
 use super::{FailureRules, hosts};
 use crate::{
@@ -124,6 +127,20 @@ pub(super) fn is_sent(pod: &PodRecord, host: &str) -> bool {
     })
 }
 
+/// How much later than the grace period a deleted pod may end: clocks differ, the deletion's
+/// timestamp has whole seconds, and the kubelet begins when the deletion reaches it.
+const KILL_MARGIN: Duration = Duration::from_secs(10);
+
+/// The rest of the grace period of a deleted pod on the host, and the margin. `None` for any other
+/// pod.
+pub(super) fn left_of_lost(pod: &PodRecord, host: &str, now: Timestamp) -> Option<Duration> {
+    let placed = pod.placed().filter(|placed| !placed.ended)?;
+    placed.node.as_ref().filter(|node| *node == host)?;
+    // The API server has added the grace period.
+    let until = pod.meta().deletion_timestamp.as_ref()?.0;
+    Some(since(until + KILL_MARGIN, now))
+}
+
 fn effect_of(tolerations: &[Toleration], taint: &switchyard_scheduler::Taint) -> TaintEffect {
     let tolerating = tolerations.iter().filter(|it| selector::toleration(it).tolerates(taint));
     match tolerating.map(|it| it.toleration_seconds.is_some()).min() {
@@ -241,6 +258,23 @@ mod tests {
             verdict.ends.iter().map(|pod| kube::Resource::meta(&**pod).name.clone().unwrap());
         let ends = ends.collect::<Vec<_>>().join(" ");
         format!("{} {ends}", if verdict.failed { "failed" } else { "well" }).trim().to_owned()
+    }
+
+    #[rstest]
+    #[case::runs("runs", "n", None)]
+    #[case::ended("ended", "n", None)]
+    #[case::elsewhere("ends", "other", None)]
+    #[case::before_its_end("ends", "n", Some(20))]
+    fn deleted_pod_is_lost_after_its_grace_period(
+        #[case] state: &str,
+        #[case] host: &str,
+        #[case] left: Option<u64>,
+    ) {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let before = left_of_lost(&pod(state), host, at("2025-12-31T23:59:50Z"));
+        assert_eq!(before, left.map(Duration::from_secs));
+        let after = left_of_lost(&pod(state), host, at("2026-01-01T00:00:11Z"));
+        assert_eq!(after, left.map(|_| Duration::ZERO));
     }
 
     #[rstest]

@@ -58,6 +58,10 @@ const NOT_READY_LIMIT: Duration = Duration::from_secs(30);
 const TERMINATED: &str = "TerminatedByKueue";
 const UNSCHEDULABLE: &str = "UnschedulableOnAssignedNode";
 const POD_MESSAGE: &str = "Pod terminated by Kueue NodeController due to node taint";
+/// Reason and message of evicted pods whose node is gone.
+const NODE_DELETED: &str = "NodeDeleted";
+const NODE_DELETED_MESSAGE: &str =
+    "Pod terminated: its node was deleted, and its termination grace period is over";
 
 /// Feature gates for failed nodes.
 #[derive(Debug, Clone, Copy)]
@@ -187,7 +191,8 @@ async fn reconcile(ctx: &Context, state: &FailureIndex, host: Arc<str>) -> Outco
     let Some((node, ready)) = node.as_ref().zip(ready) else {
         let marked = mark_all(ctx, &affected, &host).await;
         let ended = end_sent(ctx, state, &host).await;
-        return if marked == Outcome::Done { ended } else { marked };
+        let lost = end_lost(ctx, state, &host).await;
+        return [marked, ended].into_iter().find(|it| *it != Outcome::Done).unwrap_or(lost);
     };
     let failed_for = (ready.status != "True").then(|| {
         ready.last_transition_time.as_ref().map_or(Duration::MAX, |at| since(ctx.clock.now(), at.0))
@@ -232,8 +237,41 @@ async fn end_sent(ctx: &Context, state: &FailureIndex, host: &str) -> Outcome {
             |chain| state.chains.members(&chain, &ctx.stores.workloads, &ctx.stores.pods).0;
         let workloads = pod.chain().map(members).unwrap_or_default();
         let placed = |it: &Workload| is_running(it) && !hosts::assigned(it).is_empty();
-        if workloads.iter().any(|workload| placed(workload)) && !fail_pod(ctx, &pod).await {
+        if workloads.iter().any(|workload| placed(workload))
+            && !fail_pod(ctx, &pod, UNSCHEDULABLE, POD_MESSAGE).await
+        {
             outcome = Outcome::Failed;
+        }
+    }
+    outcome
+}
+
+/// Ends deleted pods of evicted workloads whose Node object was deleted, so that no kubelet can
+/// report their end. Like Kubernetes' pod garbage collector it trusts that the machine of a deleted
+/// Node is gone, or has killed its pods. Until then they are charged.
+async fn end_lost(ctx: &Context, state: &FailureIndex, host: &str) -> Outcome {
+    // Pods name their node, whose hostname label may differ: then no node has this host, and this
+    // one exists all the same.
+    if ctx.stores.nodes.get("", host).is_some() {
+        return Outcome::Done;
+    }
+    let pods = state.pods.on(host);
+    let pods = pods.iter().filter_map(|key| ctx.stores.pods.by_key(key));
+    let mut outcome = Outcome::Done;
+    for (pod, left) in pods.filter_map(|pod| {
+        let left = judge::left_of_lost(&pod, host, ctx.clock.now())?;
+        Some((pod, left))
+    }) {
+        let members =
+            |chain| state.chains.members(&chain, &ctx.stores.workloads, &ctx.stores.pods).0;
+        let workloads = pod.chain().map(members).unwrap_or_default();
+        if !workloads.iter().any(|workload| is_evicted(workload)) {
+            continue;
+        }
+        if !left.is_zero() {
+            outcome = outcome.at_latest(Some(left));
+        } else if !fail_pod(ctx, &pod, NODE_DELETED, NODE_DELETED_MESSAGE).await {
+            return Outcome::Failed;
         }
     }
     outcome
@@ -268,7 +306,7 @@ async fn judge_all(
         let NodeVerdict { failed, ends } = judge.judge(&workload, &own, flavor);
         let mut done = mark(ctx, &workload, host, failed).await;
         for pod in &ends {
-            if !fail_pod(ctx, pod).await {
+            if !fail_pod(ctx, pod, UNSCHEDULABLE, POD_MESSAGE).await {
                 done = Outcome::Failed;
             }
         }
@@ -330,16 +368,16 @@ async fn mark(ctx: &Context, workload: &Workload, host: &str, failed: bool) -> O
     }
 }
 
-/// Fails a pod that cannot start on its node, so that its job creates another. False if that
-/// failed.
-async fn fail_pod(ctx: &Context, pod: &PodRecord) -> bool {
+/// Fails a pod that cannot start on its node, so that its job creates another, or a pod that has
+/// ended with its node. False if that failed.
+async fn fail_pod(ctx: &Context, pod: &PodRecord, reason: &str, message: &str) -> bool {
     if !ctx.leading() {
         return true;
     }
     let key = Key::of(pod);
     let api: Api<Pod> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let condition = json!({
-        "type": TERMINATED, "status": "True", "reason": UNSCHEDULABLE, "message": POD_MESSAGE,
+        "type": TERMINATED, "status": "True", "reason": reason, "message": message,
         "lastTransitionTime": switchyard_platform::clock::whole_seconds(ctx.clock.now()).to_string(),
     });
     // A strategic merge patch merges conditions by type.
@@ -353,12 +391,12 @@ async fn fail_pod(ctx: &Context, pod: &PodRecord) -> bool {
         .map_err(WriteError::from)
     {
         Ok(pod) => {
-            ctx.events.normal(&pod, reasons::events::POD_TERMINATED, POD_MESSAGE);
+            ctx.events.normal(&pod, reasons::events::POD_TERMINATED, message);
             true
         }
         Err(WriteError::Gone) => true,
         Err(error) => {
-            tracing::warn!(pod = %key, %error, "a pod that cannot start was not ended");
+            tracing::warn!(pod = %key, %error, "a pod was not marked as failed");
             false
         }
     }
