@@ -251,10 +251,10 @@ impl ConfigFlags {
         };
         let config = config::load_with_gates(&text, &self.feature_gates);
         let config = if named.is_empty() { config? } else { config.context(named)? };
-        for config::Ignored { path, reason } in config.ignored() {
+        for config::IgnoredField { path, reason } in config.ignored() {
             tracing::warn!(field = path, reason, "this field of the configuration has no effect");
         }
-        for config::Later { path, is_honoured, reason } in config.later() {
+        for config::LaterSetting { path, is_honoured, reason } in config.later() {
             match is_honoured {
                 true => tracing::info!(
                     field = path,

@@ -16,7 +16,7 @@ use crate::{
     endpoint::Endpoint,
     engine::{
         EngineHandle, admission::Admitter, capacity::Capacity, convert::time::engine_time,
-        inbox::Inbox, recording::Recorded, settings, task::EngineTask, views::Views,
+        inbox::Inbox, recording::RecordedEngine, settings, task::EngineTask, views::Views,
     },
     event_conventions,
     gauges::{Gauges, LastShares},
@@ -154,7 +154,8 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
     let (inbox, views) = (Arc::new(Inbox::default()), Arc::new(Views::new(resources)));
     let admitter = Admitter::new(parts.context.clone(), inbox.clone(), parts.placement.clone());
     let engine = settings::new_engine(&parts.context.config);
-    let engine = Recorded::new(engine, recording.as_ref(), engine_time(parts.context.clock.now()));
+    let engine =
+        RecordedEngine::new(engine, recording.as_ref(), engine_time(parts.context.clock.now()));
     let (engine, handle, capacity) = EngineTask::new(
         parts.context.clone(),
         engine,

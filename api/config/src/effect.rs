@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::{GoDuration, Ignored, gates};
+use super::{GoDuration, IgnoredField, gates};
 use switchyard_syntax::field::Path;
 
 /// The effect of a field.
@@ -92,7 +92,7 @@ const FIELDS: &[(&str, Effect)] = &[
 ];
 
 /// Fields that the file sets and that have no effect.
-pub(super) fn ignored(value: &Value) -> Vec<Ignored> {
+pub(super) fn ignored(value: &Value) -> Vec<IgnoredField> {
     let mut ignored = Vec::new();
     visit(value, &Path::root(), &mut ignored);
     ignored
@@ -107,7 +107,7 @@ pub(super) fn reason_for_none(path: &str) -> Option<&'static str> {
     }
 }
 
-fn visit(value: &Value, path: &Path, ignored: &mut Vec<Ignored>) {
+fn visit(value: &Value, path: &Path, ignored: &mut Vec<IgnoredField>) {
     match path.as_str() {
         "featureGates" => return gates::visit_ignored(value, path, ignored),
         // Zero disables the garbage collection, which works. Other intervals have no effect.
@@ -118,7 +118,7 @@ fn visit(value: &Value, path: &Path, ignored: &mut Vec<Ignored>) {
     }
     match FIELDS.iter().find(|(field, _)| *field == path.as_str()) {
         Some((_, Works)) => {}
-        Some((_, No(reason))) => ignored.push(Ignored::new(path, *reason)),
+        Some((_, No(reason))) => ignored.push(IgnoredField::new(path, *reason)),
         // A section. The test `every_field_has_a_line` proves that fields cannot get here.
         None => {
             for (name, value) in value.as_object().into_iter().flatten() {

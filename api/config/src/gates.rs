@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Ignored;
+use super::IgnoredField;
 use switchyard_syntax::field::{FieldError, Path};
 
 /// A feature gate.
@@ -230,7 +230,7 @@ pub(super) fn is_locked(name: &str) -> bool {
 }
 
 /// Reports gates with a non-default value that change nothing here.
-pub(super) fn visit_ignored(value: &Value, path: &Path, ignored: &mut Vec<Ignored>) {
+pub(super) fn visit_ignored(value: &Value, path: &Path, ignored: &mut Vec<IgnoredField>) {
     for (name, value) in value.as_object().into_iter().flatten() {
         if let Some(gate) =
             find(name).filter(|gate| !gate.works && Some(gate.default) != value.as_bool())
@@ -239,7 +239,7 @@ pub(super) fn visit_ignored(value: &Value, path: &Path, ignored: &mut Vec<Ignore
                 true => "what this gate switches cannot be switched off here, or is not there",
                 false => "what this gate switches is not there",
             };
-            ignored.push(Ignored::new(&path.child(name), reason));
+            ignored.push(IgnoredField::new(&path.child(name), reason));
         }
     }
 }

@@ -10,7 +10,7 @@ use switchyard_syntax::field::{FieldError, Path};
 
 /// A gate or field that the file names and that Kueue v0.19.2 does not know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Later {
+pub struct LaterSetting {
     /// Path of the gate or field.
     pub path: String,
     /// Whether Switchyard behaves as the file says.
@@ -19,7 +19,7 @@ pub struct Later {
     pub reason: &'static str,
 }
 
-impl fmt::Display for Later {
+impl fmt::Display for LaterSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let effect = if self.is_honoured { "honoured" } else { "without effect" };
         write!(f, "{}: {effect}: {}", self.path, self.reason)
@@ -146,7 +146,7 @@ pub(super) fn gates() -> impl Iterator<Item = &'static str> {
 }
 
 /// Removes later fields from a file.
-pub(super) fn take_fields(file: &mut Value, errors: &mut Vec<FieldError>) -> Vec<Later> {
+pub(super) fn take_fields(file: &mut Value, errors: &mut Vec<FieldError>) -> Vec<LaterSetting> {
     let mut taken = Vec::new();
     if file["apiVersion"] == older::V1BETA1 {
         return taken;
@@ -157,7 +157,9 @@ pub(super) fn take_fields(file: &mut Value, errors: &mut Vec<FieldError>) -> Vec
         let path = Path::new(section).child(name);
         let duration = value.as_str().and_then(|text| text.parse::<GoDuration>().ok());
         match duration.filter(|duration| !duration.is_negative()) {
-            Some(_) => taken.push(Later { path: path.to_string(), is_honoured: false, reason }),
+            Some(_) => {
+                taken.push(LaterSetting { path: path.to_string(), is_honoured: false, reason })
+            }
             None => errors.push(FieldError::new(
                 &path,
                 format!("is {value}, must be a duration such as 5m or 1h30m"),
@@ -168,7 +170,7 @@ pub(super) fn take_fields(file: &mut Value, errors: &mut Vec<FieldError>) -> Vec
 }
 
 /// Removes later gates from a file, except those that switch something.
-pub(super) fn take_gates(file: &mut Value) -> Vec<Later> {
+pub(super) fn take_gates(file: &mut Value) -> Vec<LaterSetting> {
     let Some(gates) = file.get_mut("featureGates").and_then(Value::as_object_mut) else {
         return Vec::new();
     };
@@ -178,7 +180,11 @@ pub(super) fn take_gates(file: &mut Value) -> Vec<Later> {
             gates.remove(*name);
         }
         let is_honoured = *here == Switch || value == Some(*here == Always);
-        Some(Later { path: Path::new("featureGates").child(name).to_string(), is_honoured, reason })
+        Some(LaterSetting {
+            path: Path::new("featureGates").child(name).to_string(),
+            is_honoured,
+            reason,
+        })
     };
     GATES.iter().filter_map(take).collect()
 }

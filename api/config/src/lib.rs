@@ -33,8 +33,8 @@ mod shape;
 mod tests;
 mod validate;
 
-pub use ignored::Ignored;
-pub use later::Later;
+pub use ignored::IgnoredField;
+pub use later::LaterSetting;
 pub use load::{load, load_with_gates};
 pub use manager::*;
 pub use multi_kueue::*;
@@ -106,10 +106,10 @@ pub struct Configuration {
     pub visibility_server: VisibilityServer,
     /// Fields of the file without effect.
     #[serde(skip)]
-    ignored: Vec<Ignored>,
+    ignored: Vec<IgnoredField>,
     /// Fields and gates of the file from later releases.
     #[serde(skip)]
-    later: Vec<Later>,
+    later: Vec<LaterSetting>,
 }
 
 impl Default for Configuration {
@@ -147,13 +147,13 @@ impl Default for Configuration {
 impl Configuration {
     /// Fields that the file sets and that have no effect.
     #[must_use]
-    pub fn ignored(&self) -> &[Ignored] {
+    pub fn ignored(&self) -> &[IgnoredField] {
         &self.ignored
     }
 
     /// Gates and fields of later releases of Kueue that the file names.
     #[must_use]
-    pub fn later(&self) -> &[Later] {
+    pub fn later(&self) -> &[LaterSetting] {
         &self.later
     }
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-use super::{API_VERSION, Ignored, shape};
+use super::{API_VERSION, IgnoredField, shape};
 use switchyard_syntax::field::{FieldError, Path};
 
 /// `apiVersion` of the older version.
@@ -64,7 +64,7 @@ fn at<'a>(schema: &'a mut Value, path: &str) -> &'a mut Value {
 ///
 /// # Errors
 /// If the file does not have the shape of the older version.
-pub(super) fn convert(value: &mut Value) -> Result<Vec<Ignored>, Vec<FieldError>> {
+pub(super) fn convert(value: &mut Value) -> Result<Vec<IgnoredField>, Vec<FieldError>> {
     let errors = shape::errors_by(&SCHEMA, value);
     let Some(file) = value.as_object_mut().filter(|_| errors.is_empty()) else {
         return Err(errors);
@@ -78,7 +78,7 @@ pub(super) fn convert(value: &mut Value) -> Result<Vec<Ignored>, Vec<FieldError>
         let parent = if parent.is_empty() { Some(&mut *file) } else { section(file, parent) };
         if parent.is_some_and(|parent| parent.remove(name).is_some()) {
             let path = path.split('.').fold(Path::root(), |path, name| path.child(name));
-            ignored.push(Ignored::new(&path, *reason));
+            ignored.push(IgnoredField::new(&path, *reason));
         }
     }
     Ok(ignored)

@@ -13,7 +13,7 @@ use super::meta::{count_at, label, label_path, object_mut, queue_name, set_annot
 use super::remote::remote_object;
 use super::topology::TopologySource;
 use super::{
-    Dependent, Finished, JobError, JobKind, KindId, KindProfile, PodSetInfo, Remote, RemoteMeta,
+    Dependent, JobEnd, JobError, JobKind, KindId, KindProfile, PodSetInfo, Remote, RemoteMeta,
     SuspendMode,
 };
 use switchyard_api::v1beta2::PodSet;
@@ -143,7 +143,7 @@ impl<K: ByPods> KindProfile for PodOwner<K> {
         !self.is_suspended(job)
     }
 
-    fn finished(&self, _job: &Value) -> Option<Finished> {
+    fn finished(&self, _job: &Value) -> Option<JobEnd> {
         None
     }
 

@@ -187,7 +187,7 @@ pub fn compare(job: &[PodSet], workload: &[PodSet]) -> Size {
 /// Whether a pod set of the job has other containers than in the Workload. Some kinds allow changes
 /// of the templates while the job runs.
 #[must_use]
-pub fn runs_others(workload: &[PodSet], job: &[PodSet]) -> bool {
+pub fn has_other_containers(workload: &[PodSet], job: &[PodSet]) -> bool {
     let of_job = |before: &PodSet| job.iter().find(|now| now.name == before.name);
     let differs = |before: &PodSet| {
         of_job(before)

@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 
 use super::remote::remote_object;
 use super::{
-    Finished, JobError, JobKind, KindId, KindProfile, Managed, PodSetInfo, Remote, RemoteMeta,
-    status,
+    JobEnd, JobError, JobKind, KindId, KindProfile, Managed, PodSetInfo, Remote, RemoteMeta, status,
 };
 use switchyard_api::v1beta2::PodSet;
 
@@ -88,7 +87,7 @@ impl KindProfile for External {
         false
     }
 
-    fn finished(&self, _job: &Value) -> Option<Finished> {
+    fn finished(&self, _job: &Value) -> Option<JobEnd> {
         None
     }
 

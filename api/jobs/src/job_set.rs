@@ -6,7 +6,7 @@ use super::meta::{count_at, list_at, str_at};
 use super::plain::{PlainKind, Slot};
 use super::status::finished_by;
 use super::topology::PodRanks;
-use super::{Finished, JobError, KindId, KindProfile};
+use super::{JobEnd, JobError, KindId, KindProfile};
 use switchyard_api::v1beta2::ReclaimablePod;
 
 /// The kind `jobset.x-k8s.io/v1alpha2` JobSet.
@@ -86,7 +86,7 @@ impl KindProfile for JobSet {
         counts(job).any_active()
     }
 
-    fn finished(&self, job: &Value) -> Option<Finished> {
+    fn finished(&self, job: &Value) -> Option<JobEnd> {
         finished_by(job, "Completed", "Failed")
     }
 

@@ -10,7 +10,7 @@ use super::meta::{Keys, annotation, count_at, str_at};
 use super::plain::{PlainKind, Slot};
 use super::status::{finished_by, true_condition};
 use super::topology::{self, PodRanks, REPLICA_INDEX};
-use super::{Finished, JobError, KindId, KindProfile};
+use super::{JobEnd, JobError, KindId, KindProfile};
 use switchyard_syntax::field::Path;
 use switchyard_syntax::names;
 
@@ -116,7 +116,7 @@ impl KindProfile for Kubeflow {
         statuses.into_iter().flatten().any(|(_, status)| count_at(status, "/active", 0) != 0)
     }
 
-    fn finished(&self, job: &Value) -> Option<Finished> {
+    fn finished(&self, job: &Value) -> Option<JobEnd> {
         finished_by(job, "Succeeded", "Failed")
     }
 

@@ -101,7 +101,7 @@ pub use table::{
 };
 pub use topology::{TopologyGates, TopologySource};
 pub use types::{
-    BuildOptions, CountedPods, Dependency, Finished, KindId, RemoteMeta, Stop, SuspendMode,
+    BuildOptions, CountedPods, Dependency, JobEnd, KindId, RemoteMeta, Stop, SuspendMode,
 };
 pub use validate::{
     UpdateContext, validate_autoscaling, validate_create, validate_elastic, validate_topology,

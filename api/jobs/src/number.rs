@@ -44,16 +44,16 @@ fn whole_by(function: &str, text: &str) -> Result<i32, String> {
 ///
 /// # Errors
 /// The error of `strconv.ParseBool`.
-pub(super) fn switch(text: &str) -> Result<bool, String> {
+pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(no_switch(text)),
+        _ => Err(parse_bool_error(text)),
     }
 }
 
 /// The error of Go's `strconv.ParseBool`.
-pub(super) fn no_switch(text: &str) -> String {
+pub(super) fn parse_bool_error(text: &str) -> String {
     format!("strconv.ParseBool: parsing {text:?}: invalid syntax")
 }
 

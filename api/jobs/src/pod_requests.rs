@@ -114,12 +114,12 @@ pub fn pod_requests(
 /// because the API server defaults them when it decodes the pod.
 fn whole_pod(spec: &PodSpec) -> Result<Amounts, RequestProblem> {
     let Some(resources) = &spec.resources else { return Ok(Amounts::new()) };
-    let Asked { mut requests, mut limits } = asked(resources, "resources")?;
+    let RequestsAndLimits { mut requests, mut limits } = asked(resources, "resources")?;
     if requests.is_empty() && limits.is_empty() {
         return Ok(Amounts::new());
     }
     let none = LimitSummary::default();
-    let sum = |of: fn(Asked) -> Amounts| {
+    let sum = |of: fn(RequestsAndLimits) -> Amounts| {
         peak(spec, |container, field| Ok(of(with_defaults(container, &field.to_string(), &none)?)))
     };
     for (resource, amount) in sum(|asked| asked.limits)? {
@@ -173,7 +173,7 @@ fn containers(
 ) -> Result<Amounts, RequestProblem> {
     peak(spec, |container, field| {
         let field = &field.to_string();
-        let Asked { requests, limits } = with_defaults(container, field, defaults)?;
+        let RequestsAndLimits { requests, limits } = with_defaults(container, field, defaults)?;
         within(&requests, &limits, field)?;
         let mut highest = limits.clone();
         highest.raise(&requests);
@@ -185,16 +185,22 @@ fn containers(
 }
 
 /// Requests and limits of a container or pod.
-struct Asked {
+struct RequestsAndLimits {
     requests: Amounts,
     limits: Amounts,
 }
 
-fn asked(resources: &ResourceRequirements, field: &str) -> Result<Asked, RequestProblem> {
+fn asked(
+    resources: &ResourceRequirements,
+    field: &str,
+) -> Result<RequestsAndLimits, RequestProblem> {
     let amounts = |quantities: &Option<Quantities>| {
         quantities.as_ref().map_or(Ok(Amounts::new()), |it| parse(it, field))
     };
-    Ok(Asked { requests: amounts(&resources.requests)?, limits: amounts(&resources.limits)? })
+    Ok(RequestsAndLimits {
+        requests: amounts(&resources.requests)?,
+        limits: amounts(&resources.limits)?,
+    })
 }
 
 /// Requests and limits of a container after defaulting: limits replace missing requests, then
@@ -203,14 +209,14 @@ fn with_defaults(
     container: &Container,
     field: &str,
     defaults: &LimitSummary,
-) -> Result<Asked, RequestProblem> {
+) -> Result<RequestsAndLimits, RequestProblem> {
     let none = ResourceRequirements::default();
-    let Asked { mut requests, mut limits } =
+    let RequestsAndLimits { mut requests, mut limits } =
         asked(container.resources.as_ref().unwrap_or(&none), field)?;
     fill(&mut requests, limits.clone());
     fill(&mut limits, parse(&defaults.limits, field)?);
     fill(&mut requests, parse(&defaults.requests, field)?);
-    Ok(Asked { requests, limits })
+    Ok(RequestsAndLimits { requests, limits })
 }
 
 /// # Errors

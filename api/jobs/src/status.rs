@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::Finished;
+use super::JobEnd;
 use super::meta::str_at;
 
 /// Conditions of a job object.
@@ -22,10 +22,10 @@ pub(super) fn is_true(job: &Value, type_: &str) -> bool {
 }
 
 /// The end of a job that reports it by one of two conditions.
-pub(super) fn finished_by(job: &Value, success: &str, failure: &str) -> Option<Finished> {
+pub(super) fn finished_by(job: &Value, success: &str, failure: &str) -> Option<JobEnd> {
     let condition = true_condition(job, &[success, failure])?;
     let (type_, message) = (str_at(condition, "/type"), str_at(condition, "/message"));
-    Some(Finished { success: type_ == success, message: message.to_owned() })
+    Some(JobEnd { success: type_ == success, message: message.to_owned() })
 }
 
 /// The fields of the job's status. Empty if there is none.

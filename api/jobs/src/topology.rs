@@ -122,7 +122,7 @@ fn request(
     } else if let Some(level) = get(names::POD_SET_PREFERRED_TOPOLOGY) {
         request.preferred = Some(level);
     } else if let Some(text) = get(names::POD_SET_UNCONSTRAINED_TOPOLOGY) {
-        request.unconstrained = Some(number::switch(&text)?);
+        request.unconstrained = Some(number::parse_bool(&text)?);
     } else if slice.is_none() && layers.is_none() && *ranks == PodRanks::default() {
         return Ok(None);
     }

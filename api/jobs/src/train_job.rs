@@ -16,7 +16,7 @@ use super::status::finished_by;
 use super::template::own_template;
 use super::topology::PodRanks;
 use super::{
-    Dependency, Dependent, Finished, JobError, JobKind, KindId, KindProfile, PodSetInfo, Stop,
+    Dependency, Dependent, JobEnd, JobError, JobKind, KindId, KindProfile, PodSetInfo, Stop,
     strategic,
 };
 use switchyard_api::v1beta2::{PodSet, ReclaimablePod};
@@ -314,7 +314,7 @@ impl KindProfile for TrainJob {
         counts(job).any_active()
     }
 
-    fn finished(&self, job: &Value) -> Option<Finished> {
+    fn finished(&self, job: &Value) -> Option<JobEnd> {
         finished_by(job, "Complete", "Failed")
     }
 

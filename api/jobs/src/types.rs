@@ -38,7 +38,7 @@ impl KindId {
 
 /// How a job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finished {
+pub struct JobEnd {
     /// False if the job failed.
     pub success: bool,
     /// Message of the job's terminal condition.

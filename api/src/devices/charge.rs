@@ -190,13 +190,13 @@ fn counted<'a>(
 }
 
 /// A container's request for an extended resource.
-struct Asked<'a> {
+struct ExtendedRequest<'a> {
     resource: &'a str,
     quantity: Exact,
     path: Path,
 }
 
-impl Asked<'_> {
+impl ExtendedRequest<'_> {
     fn devices(&self) -> Result<i64, FieldError> {
         let devices = self.quantity.value();
         if i128::from(devices) * NANO == self.quantity.nanos() {
@@ -217,7 +217,7 @@ fn asked<'a>(
     field: ContainerField,
     defaults: &'a BTreeMap<String, Quantity>,
     pod: &Path,
-) -> impl Iterator<Item = Asked<'a>> {
+) -> impl Iterator<Item = ExtendedRequest<'a>> {
     let path = pod.child(field.list).index(field.index).child("resources").child("requests");
     let resources = container.resources.as_ref();
     let requests = resources.and_then(|resources| resources.requests.as_ref());
@@ -234,7 +234,7 @@ fn asked<'a>(
     all.filter(|(resource, _)| is_extended(resource)).filter_map(move |(resource, quantity)| {
         // The code that adds up requests reports invalid quantities.
         let quantity = Exact::try_from(quantity).ok().filter(|quantity| quantity.sign() > 0)?;
-        Some(Asked { resource, quantity, path: path.child(resource) })
+        Some(ExtendedRequest { resource, quantity, path: path.child(resource) })
     })
 }
 

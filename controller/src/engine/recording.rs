@@ -26,12 +26,12 @@ pub struct RecordingOptions {
 }
 
 /// An engine, with its recording if there is one.
-pub(crate) struct Recorded {
+pub(crate) struct RecordedEngine {
     engine: Engine,
     recording: Option<Recording>,
 }
 
-impl Recorded {
+impl RecordedEngine {
     /// Starts to record at once if `options` are given.
     pub(crate) fn new(engine: Engine, options: Option<&RecordingOptions>, now: Time) -> Self {
         let mut recorded = Self { engine, recording: options.and_then(Recording::open) };
@@ -96,7 +96,7 @@ impl Recorded {
     }
 }
 
-impl std::ops::Deref for Recorded {
+impl std::ops::Deref for RecordedEngine {
     type Target = Engine;
 
     fn deref(&self) -> &Engine {
@@ -211,8 +211,8 @@ mod tests {
 
     const NOW: Time = Time::from_secs(1000);
 
-    fn recorded(file: PathBuf, max_bytes: u64) -> Recorded {
-        let mut engine = Recorded::new(
+    fn recorded(file: PathBuf, max_bytes: u64) -> RecordedEngine {
+        let mut engine = RecordedEngine::new(
             Engine::new(EngineSettings::default()),
             Some(&RecordingOptions { file, max_bytes }),
             NOW,
@@ -242,7 +242,7 @@ mod tests {
     }
 
     /// Creates jobs, of which two fit at a time, and finishes them.
-    fn run(engine: &mut Recorded, jobs: usize) {
+    fn run(engine: &mut RecordedEngine, jobs: usize) {
         for number in 0..jobs {
             let key = WorkloadKey::new("n", format!("w{number}"));
             let pod_set = PodSet {

@@ -25,7 +25,7 @@ use super::{
     convert::{self, ObjectKind, time::engine_time},
     handle::{EngineHandle, Question},
     inbox::{Batch, Inbox},
-    recording::Recorded,
+    recording::RecordedEngine,
     views::Views,
 };
 use crate::context::Context;
@@ -45,7 +45,7 @@ const CAPACITY_EVERY: Duration = Duration::from_millis(200);
 const DOMAINS_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct EngineTask {
     ctx: Arc<Context>,
-    engine: Recorded,
+    engine: RecordedEngine,
     inbox: Arc<Inbox>,
     questions: mpsc::Receiver<Question>,
     admitter: Arc<Admitter>,
@@ -82,7 +82,7 @@ impl EngineTask {
     /// The task and its handles. It gets no event before `inbox` is connected to the stores.
     pub(crate) fn new(
         ctx: Arc<Context>,
-        engine: Recorded,
+        engine: RecordedEngine,
         inbox: Arc<Inbox>,
         admitter: Arc<Admitter>,
         views: Arc<Views>,

@@ -40,13 +40,13 @@ pub struct PodRecord {
 
 #[derive(Debug, Clone)]
 enum PodKind {
-    Outside(Outside),
-    Placed(Box<Placed>),
+    NonTas(NonTasUsage),
+    Placed(Box<PlacedPod>),
 }
 
 /// A pod on a node that topology-aware scheduling did not place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Outside {
+pub(crate) struct NonTasUsage {
     pub(crate) node: Name,
     /// Shared by pods with equal requests.
     pub(crate) requests: Arc<Requests>,
@@ -56,7 +56,7 @@ pub(crate) type Requests = BTreeMap<Name, Amount>;
 
 /// A pod that topology-aware scheduling places.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Placed {
+pub(crate) struct PlacedPod {
     /// `None` until the pod is bound.
     pub(crate) node: Option<String>,
     pub(crate) node_selector: BTreeMap<String, String>,
@@ -68,7 +68,7 @@ pub(crate) struct Placed {
     requests: Arc<Requests>,
 }
 
-impl Placed {
+impl PlacedPod {
     pub(crate) fn is_gated(&self) -> bool {
         self.gates.iter().any(|gate| gate == names::TOPOLOGY_SCHEDULING_GATE)
     }
@@ -124,14 +124,14 @@ impl PodRecord {
         let spec = pod.spec.unwrap_or_default();
         if !placed {
             let node = spec.node_name.as_deref().filter(|node| !node.is_empty() && !ended)?;
-            let kind = PodKind::Outside(Outside {
+            let kind = PodKind::NonTas(NonTasUsage {
                 node: Name::from(node),
                 requests: interned.shared(requests(&spec)),
             });
             return Some(Self { metadata: identity(pod.metadata), kind });
         }
         let requests = interned.shared(requests(&spec));
-        let kind = Placed {
+        let kind = PlacedPod {
             gates: spec.scheduling_gates.into_iter().flatten().map(|gate| gate.name).collect(),
             node: spec.node_name.filter(|node| !node.is_empty()),
             node_selector: spec.node_selector.unwrap_or_default(),
@@ -155,19 +155,19 @@ impl PodRecord {
         Self { metadata: identity(pod.metadata.clone()), kind: PodKind::Placed(Box::default()) }
     }
 
-    pub(crate) fn placed(&self) -> Option<&Placed> {
+    pub(crate) fn placed(&self) -> Option<&PlacedPod> {
         match &self.kind {
             PodKind::Placed(placed) => Some(placed),
-            PodKind::Outside(_) => None,
+            PodKind::NonTas(_) => None,
         }
     }
 
     /// The usage to charge outside of workloads' assignments. `is_level`: whether a label is that
     /// of a topology level. A pod that requests a topology without a selector for a level was
     /// started before the Topology existed.
-    pub(crate) fn outside(&self, is_level: impl Fn(&str) -> bool) -> Option<Outside> {
+    pub(crate) fn outside(&self, is_level: impl Fn(&str) -> bool) -> Option<NonTasUsage> {
         match &self.kind {
-            PodKind::Outside(outside) => Some(outside.clone()),
+            PodKind::NonTas(outside) => Some(outside.clone()),
             PodKind::Placed(placed)
                 if placed.ended || placed.node_selector.keys().any(|key| is_level(key)) =>
             {
@@ -175,7 +175,7 @@ impl PodRecord {
             }
             PodKind::Placed(placed) => {
                 let node = Name::from(placed.node.as_deref()?);
-                Some(Outside { node, requests: placed.requests.clone() })
+                Some(NonTasUsage { node, requests: placed.requests.clone() })
             }
         }
     }
@@ -294,7 +294,7 @@ mod tests {
             &InternedRequests::default(),
         )
         .unwrap();
-        let expected = Placed {
+        let expected = PlacedPod {
             node: None,
             node_selector: BTreeMap::from([("rack".into(), "r1".into())]),
             gates: vec![names::TOPOLOGY_SCHEDULING_GATE.into()],

@@ -14,7 +14,7 @@ use serde_json::json;
 use switchyard::status::{JobRow, JobState, row};
 use switchyard_api::v1beta2::Workload;
 use switchyard_e2e::Cluster;
-use switchyard_e2e::auditor::{self, Looks};
+use switchyard_e2e::auditor::{self, AuditSummary};
 use switchyard_e2e::fleet::Fleet;
 use switchyard_flags::demo::Args;
 
@@ -133,7 +133,7 @@ fn settled(sample: &Sample, rows: &[JobRow]) -> bool {
 }
 
 /// Whether queues were charged for what ran.
-fn audited(looks: &Looks) -> anyhow::Result<()> {
+fn audited(looks: &AuditSummary) -> anyhow::Result<()> {
     ensure!(
         looks.found.is_empty(),
         "the auditor found:\n  {}",

@@ -82,7 +82,7 @@ fn announce(namespace: Option<&str>, kinds: &[FindingKind], why: &'static str) {
 /// Starts the audits. Later calls do nothing.
 pub(crate) fn start(runtime: &tokio::runtime::Runtime) {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| drop(runtime.spawn(look_on())));
+    ONCE.call_once(|| drop(runtime.spawn(audit_repeatedly())));
 }
 
 /// Findings that outlasted the grace since the last call.
@@ -90,7 +90,7 @@ pub(crate) fn outlasted() -> Vec<String> {
     watched(|it| std::mem::take(&mut it.outlasted))
 }
 
-async fn look_on() {
+async fn audit_repeatedly() {
     let (mut memory, mut told) = (Memory::default(), BTreeSet::new());
     loop {
         tokio::time::sleep(EVERY).await;
@@ -131,19 +131,22 @@ impl Memory {
 
 /// The outcome of repeated audits.
 #[derive(Debug, Default)]
-pub struct Looks {
-    /// How often it was looked.
+pub struct AuditSummary {
+    /// Number of audits.
     pub count: u32,
     /// Texts of findings that two audits in a row had.
     pub found: BTreeSet<String>,
 }
 
 /// Audits these clusters every second while `work` goes on.
-pub async fn beside<T>(clusters: &[&crate::Cluster], work: impl Future<Output = T>) -> (T, Looks) {
+pub async fn beside<T>(
+    clusters: &[&crate::Cluster],
+    work: impl Future<Output = T>,
+) -> (T, AuditSummary) {
     const EVERY: Duration = Duration::from_secs(1);
     let clusters: Vec<(String, Client)> =
         clusters.iter().map(|it| (it.name().to_owned(), it.admin.clone())).collect();
-    let (mut memory, mut looks) = (Memory::default(), Looks::default());
+    let (mut memory, mut looks) = (Memory::default(), AuditSummary::default());
     let mut work = std::pin::pin!(work);
     loop {
         let look = async {

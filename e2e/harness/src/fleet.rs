@@ -23,7 +23,7 @@ use crate::process::Process;
 use crate::wait::eventually;
 use crate::{Cluster, ClusterSpec, Environment, ports, queues, ready};
 pub use programs::account_in;
-use programs::{OurProgram, Ways, agent_program, hub_program, single_program};
+use programs::{HubPorts, SwitchyardProgram, agent_program, hub_program, single_program};
 pub use tenant::{Tenant, TenantBuilder};
 
 /// The replicas of a hub that has two. The first one leads at the start.
@@ -151,13 +151,13 @@ impl FleetBuilder {
         }
         let hub = environment.cluster(HUB);
         let (mut programs, mut services) = (BTreeMap::new(), Vec::new());
-        let mut ways = vec![(HUB, Ways::direct()?)];
+        let mut ways = vec![(HUB, HubPorts::direct()?)];
         if self.two {
             let (sessions, webhooks) =
                 ([ports::free()?, ports::free()?], [ports::free()?, ports::free()?]);
             services = vec![Forward::local(&sessions).await?, Forward::local(&webhooks).await?];
             let at = (services[0].port(), services[1].port());
-            let way = |replica, sessions, webhooks| Ways {
+            let way = |replica, sessions, webhooks| HubPorts {
                 replica: Some(replica),
                 sessions,
                 sessions_at: at.0,
@@ -200,11 +200,11 @@ pub struct Fleet {
     agents: Vec<String>,
     address: String,
     processes: Mutex<BTreeMap<String, Process>>,
-    hub_programs: BTreeMap<&'static str, OurProgram>,
+    hub_programs: BTreeMap<&'static str, SwitchyardProgram>,
     _services: Vec<Forward>,
     agent_config: Option<String>,
     agent_webhooks: bool,
-    agent_programs: Mutex<BTreeMap<String, OurProgram>>,
+    agent_programs: Mutex<BTreeMap<String, SwitchyardProgram>>,
     environment: Environment,
 }
 
@@ -507,7 +507,7 @@ impl Fleet {
         text
     }
 
-    fn start(&self, name: &str, program: &OurProgram) -> anyhow::Result<()> {
+    fn start(&self, name: &str, program: &SwitchyardProgram) -> anyhow::Result<()> {
         let process = program.program.start()?;
         self.processes().insert(name.to_owned(), process);
         Ok(())
@@ -525,7 +525,7 @@ impl Fleet {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn agent_programs(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, OurProgram>> {
+    fn agent_programs(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, SwitchyardProgram>> {
         self.agent_programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, PostParams};
 use switchyard_api::v1beta1;
 
 use crate::Cluster;
-use crate::fleet::programs::{self, OurProgram};
+use crate::fleet::programs::{self, SwitchyardProgram};
 use crate::process::Process;
 use crate::wait::{eventually, never};
 
@@ -52,7 +52,7 @@ impl Single {
         Self::run(cluster, programs::single_without_webhooks(cluster).await?).await
     }
 
-    async fn run(cluster: &Cluster, program: OurProgram) -> anyhow::Result<Self> {
+    async fn run(cluster: &Cluster, program: SwitchyardProgram) -> anyhow::Result<Self> {
         let process = program.program.start()?;
         let ready =
             eventually(TIME, format!("Switchyard on {} to be ready", cluster.name()), async || {

@@ -40,7 +40,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use step::Timing;
-use step::{Action, Observed, State};
+use step::{LeaseAction, ObservedLease, State};
 
 use crate::{clock::Clock, errors::with_root_cause};
 
@@ -202,19 +202,19 @@ impl Elector {
         let transitions =
             action.transitions(observed_transitions(lease.as_ref()), self.floor.get());
         let tried = match action {
-            Action::Wait => Ok(()),
-            Action::Create => {
+            LeaseAction::Wait => Ok(()),
+            LeaseAction::Create => {
                 let written = self
                     .api
                     .create(&PostParams::default(), &self.record(None, transitions, true))
                     .await;
                 self.conclude(state, written, sent)
             }
-            Action::Renew => {
+            LeaseAction::Renew => {
                 let written = self.replace(lease, transitions, false).await;
                 self.conclude(state, written, sent)
             }
-            Action::TakeOver => {
+            LeaseAction::TakeOver => {
                 let written = self.replace(lease, transitions, true).await;
                 self.conclude(state, written, sent)
             }
@@ -316,13 +316,13 @@ fn observed_transitions(lease: Option<&Lease>) -> u64 {
     lease.map_or(0, |lease| observed(lease).transitions)
 }
 
-fn observed(lease: &Lease) -> Observed {
+fn observed(lease: &Lease) -> ObservedLease {
     let spec = lease.spec.as_ref();
     let holder = spec.and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
     let duration = spec
         .and_then(|spec| spec.lease_duration_seconds)
         .and_then(|seconds| u64::try_from(seconds).ok());
-    Observed {
+    ObservedLease {
         version: lease.metadata.resource_version.clone().unwrap_or_default(),
         holder,
         duration: duration.map(Duration::from_secs),

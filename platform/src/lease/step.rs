@@ -27,7 +27,7 @@ impl Default for Timing {
 
 /// A Lease as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Observed {
+pub struct ObservedLease {
     pub version: String,
     /// Empty when released.
     pub holder: String,
@@ -39,7 +39,7 @@ pub struct Observed {
 
 /// The next action on the Lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum LeaseAction {
     /// Another process leads.
     Wait,
     /// There is no Lease.
@@ -50,7 +50,7 @@ pub enum Action {
     TakeOver,
 }
 
-impl Action {
+impl LeaseAction {
     /// The `leaseTransitions` to write, from the observed value and the highest remembered epoch.
     #[must_use]
     pub fn transitions(self, observed: u64, floor: u64) -> u64 {
@@ -81,15 +81,15 @@ impl State {
     /// Decides about the Lease as it was read at `now`.
     pub fn step(
         &mut self,
-        observed: Option<Observed>,
+        observed: Option<ObservedLease>,
         identity: &str,
         timing: Timing,
         now: Instant,
-    ) -> Action {
+    ) -> LeaseAction {
         let Some(observed) = observed else {
             self.seen = None;
             self.renewed = None;
-            return Action::Create;
+            return LeaseAction::Create;
         };
         let unchanged_since = match &self.seen {
             Some((version, since)) if *version == observed.version => *since,
@@ -106,19 +106,19 @@ impl State {
             // After a restart with the same identity the record is this process's, but the term is
             // not. A new term lets others tell the two runs apart.
             return if self.renewed.is_some() && observed.transitions == self.epoch {
-                Action::Renew
+                LeaseAction::Renew
             } else {
-                Action::TakeOver
+                LeaseAction::TakeOver
             };
         }
         self.renewed = None;
         let lapsed = now.saturating_duration_since(unchanged_since)
             >= observed.duration.unwrap_or(timing.lease).max(timing.lease);
-        if observed.holder.is_empty() || lapsed { Action::TakeOver } else { Action::Wait }
+        if observed.holder.is_empty() || lapsed { LeaseAction::TakeOver } else { LeaseAction::Wait }
     }
 
     /// The write sent at `sent` succeeded. Returns whether a new term begins.
-    pub fn won(&mut self, observed: Observed, sent: Instant) -> bool {
+    pub fn won(&mut self, observed: ObservedLease, sent: Instant) -> bool {
         let anew = self.renewed.is_none();
         self.renewed = Some(sent);
         self.begun += u64::from(anew && !self.unsure);
@@ -190,8 +190,8 @@ mod tests {
         retry: Duration::from_secs(2),
     };
 
-    fn lease(version: u64, holder: &str, transitions: u64) -> Observed {
-        Observed {
+    fn lease(version: u64, holder: &str, transitions: u64) -> ObservedLease {
+        ObservedLease {
             version: version.to_string(),
             holder: holder.into(),
             duration: Some(T.lease),
@@ -203,15 +203,15 @@ mod tests {
     type Read = (u64, Option<(u64, &'static str, u64)>);
 
     #[rstest::rstest]
-    #[case::first_lease(Action::Create, 0, 0, 0)]
-    #[case::recreated_lease_with_floor(Action::Create, 0, 7, 8)]
-    #[case::renewal(Action::Renew, 3, 0, 3)]
-    #[case::renewal_below_the_floor(Action::Renew, 3, 7, 8)]
-    #[case::renewal_above_the_floor(Action::Renew, 8, 7, 8)]
-    #[case::takeover(Action::TakeOver, 3, 0, 4)]
-    #[case::takeover_below_the_floor(Action::TakeOver, 3, 7, 8)]
+    #[case::first_lease(LeaseAction::Create, 0, 0, 0)]
+    #[case::recreated_lease_with_floor(LeaseAction::Create, 0, 7, 8)]
+    #[case::renewal(LeaseAction::Renew, 3, 0, 3)]
+    #[case::renewal_below_the_floor(LeaseAction::Renew, 3, 7, 8)]
+    #[case::renewal_above_the_floor(LeaseAction::Renew, 8, 7, 8)]
+    #[case::takeover(LeaseAction::TakeOver, 3, 0, 4)]
+    #[case::takeover_below_the_floor(LeaseAction::TakeOver, 3, 7, 8)]
     fn epoch_exceeds_the_floor(
-        #[case] action: Action,
+        #[case] action: LeaseAction,
         #[case] observed: u64,
         #[case] floor: u64,
         #[case] expected: u64,
@@ -221,20 +221,20 @@ mod tests {
 
     /// Reads of the Lease, and what `me` does after each. Each of its writes succeeds.
     #[rstest::rstest]
-    #[case::creates_a_missing_lease(&[(0, None)], &[Action::Create])]
+    #[case::creates_a_missing_lease(&[(0, None)], &[LeaseAction::Create])]
     #[case::waits_for_a_renewing_holder(
         &[(0, Some((1, "you", 3))), (10, Some((2, "you", 3))), (20, Some((3, "you", 3)))],
-        &[Action::Wait, Action::Wait, Action::Wait])]
+        &[LeaseAction::Wait, LeaseAction::Wait, LeaseAction::Wait])]
     #[case::takes_over_an_expired_lease(
         &[(0, Some((1, "you", 3))), (14, Some((1, "you", 3))), (15, Some((1, "you", 3)))],
-        &[Action::Wait, Action::Wait, Action::TakeOver])]
-    #[case::takes_over_a_released_lease_at_once(&[(0, Some((1, "", 3)))], &[Action::TakeOver])]
-    #[case::new_term_after_restart_with_same_identity(&[(0, Some((1, "me", 3)))], &[Action::TakeOver])]
-    #[case::renews_its_own_lease(&[(0, Some((1, "", 3))), (2, Some((2, "me", 4)))], &[Action::TakeOver, Action::Renew])]
+        &[LeaseAction::Wait, LeaseAction::Wait, LeaseAction::TakeOver])]
+    #[case::takes_over_a_released_lease_at_once(&[(0, Some((1, "", 3)))], &[LeaseAction::TakeOver])]
+    #[case::new_term_after_restart_with_same_identity(&[(0, Some((1, "me", 3)))], &[LeaseAction::TakeOver])]
+    #[case::renews_its_own_lease(&[(0, Some((1, "", 3))), (2, Some((2, "me", 4)))], &[LeaseAction::TakeOver, LeaseAction::Renew])]
     #[case::yields_to_a_new_holder(
         &[(0, Some((1, "", 3))), (2, Some((3, "you", 5)))],
-        &[Action::TakeOver, Action::Wait])]
-    fn decides(#[case] reads: &[Read], #[case] expected: &[Action]) {
+        &[LeaseAction::TakeOver, LeaseAction::Wait])]
+    fn decides(#[case] reads: &[Read], #[case] expected: &[LeaseAction]) {
         let (mut state, start) = (State::default(), Instant::now());
         let mut actions = Vec::new();
         for (second, read) in reads {
@@ -246,10 +246,12 @@ mod tests {
                 .map_or((0, 0), |r| (r.version.parse::<u64>().unwrap(), r.transitions));
             let action = state.step(read, "me", T, now);
             match action {
-                Action::Wait => (),
-                Action::Create => drop(state.won(lease(1, "me", 0), now)),
-                Action::Renew => drop(state.won(lease(version + 1, "me", transitions), now)),
-                Action::TakeOver => drop(state.won(lease(version + 1, "me", transitions + 1), now)),
+                LeaseAction::Wait => (),
+                LeaseAction::Create => _ = state.won(lease(1, "me", 0), now),
+                LeaseAction::Renew => _ = state.won(lease(version + 1, "me", transitions), now),
+                LeaseAction::TakeOver => {
+                    _ = state.won(lease(version + 1, "me", transitions + 1), now);
+                }
             }
             actions.push(action);
         }
@@ -259,7 +261,7 @@ mod tests {
     #[test]
     fn leader_stops_before_another_may_start() {
         let (mut state, start) = (State::default(), Instant::now());
-        assert_eq!(state.step(None, "me", T, start), Action::Create);
+        assert_eq!(state.step(None, "me", T, start), LeaseAction::Create);
         assert!(state.won(lease(1, "me", 0), start));
         assert!(!state.expire(T, start + Duration::from_millis(9_999)));
         assert_eq!(
@@ -332,7 +334,7 @@ mod tests {
         ) {
             let names = ["a", "b", "c"];
             let mut states: Vec<State> = names.iter().map(|_| State::default()).collect();
-            let mut server: Option<Observed> = None;
+            let mut server: Option<ObservedLease> = None;
             let mut now = Instant::now();
             let mut terms: std::collections::BTreeMap<u64, usize> = std::collections::BTreeMap::new();
             for turn in turns {
@@ -347,10 +349,10 @@ mod tests {
                     let (version, transitions) =
                         read.map_or((0, 0), |r| (r.version.parse::<u64>().unwrap(), r.transitions));
                     let write = match action {
-                        Action::Wait => None,
-                        Action::Create => Some(lease(1, names[turn.who], 0)),
-                        Action::Renew => Some(lease(version + 1, names[turn.who], transitions)),
-                        Action::TakeOver => Some(lease(version + 1, names[turn.who], transitions + 1)),
+                        LeaseAction::Wait => None,
+                        LeaseAction::Create => Some(lease(1, names[turn.who], 0)),
+                        LeaseAction::Renew => Some(lease(version + 1, names[turn.who], transitions)),
+                        LeaseAction::TakeOver => Some(lease(version + 1, names[turn.who], transitions + 1)),
                     };
                     if let Some(write) = write {
                         server = Some(write.clone());

@@ -13,7 +13,7 @@ use super::plain::{PlainKind, Slot};
 use super::status::true_condition;
 use super::template::own_template;
 use super::topology::{JOB_COMPLETION_INDEX, PodRanks, REPLICA_INDEX};
-use super::{Finished, JobError, KindId, KindProfile, PodSetInfo};
+use super::{JobEnd, JobError, KindId, KindProfile, PodSetInfo};
 use switchyard_api::v1beta2::PodSet;
 
 /// The kind `workload.codeflare.dev/v1beta2` AppWrapper.
@@ -206,9 +206,9 @@ impl KindProfile for AppWrapper {
         true_condition(job, &["QuotaReserved"]).is_some()
     }
 
-    fn finished(&self, job: &Value) -> Option<Finished> {
+    fn finished(&self, job: &Value) -> Option<JobEnd> {
         let end =
-            |success: bool, message: &str| Some(Finished { success, message: message.to_owned() });
+            |success: bool, message: &str| Some(JobEnd { success, message: message.to_owned() });
         match str_at(job, "/status/phase") {
             "Succeeded" => end(true, "AppWrapper finished successfully"),
             // It keeps its quota until its resources are deleted.

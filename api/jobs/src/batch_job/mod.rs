@@ -12,7 +12,7 @@ use super::status::{finished_by, is_true};
 use super::template::clean_template;
 use super::topology::{JOB_COMPLETION_INDEX, PodRanks, TopologySource};
 use super::{
-    CountedPods, Elastic, Finished, JobError, JobKind, KindId, KindProfile, Managed, PodSetInfo,
+    CountedPods, Elastic, JobEnd, JobError, JobKind, KindId, KindProfile, Managed, PodSetInfo,
     Remote, RemoteMeta, Stop, mirror, number, restore_template,
 };
 use switchyard_api::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, ReclaimablePod};
@@ -65,7 +65,7 @@ fn min_pods_count(job: &Value) -> Option<i32> {
 
 fn completions_follow_parallelism(job: &Value) -> bool {
     annotation(job, names::JOB_COMPLETIONS_EQUAL_PARALLELISM)
-        .is_some_and(|text| number::switch(text) == Ok(true))
+        .is_some_and(|text| number::parse_bool(text) == Ok(true))
 }
 
 fn spec_suspended(job: &Value) -> bool {
@@ -134,7 +134,7 @@ impl KindProfile for BatchJob {
             .any(|count| i32_at(job, count).unwrap_or(0) != 0)
     }
 
-    fn finished(&self, job: &Value) -> Option<Finished> {
+    fn finished(&self, job: &Value) -> Option<JobEnd> {
         finished_by(job, "Complete", "Failed")
     }
 

@@ -69,7 +69,7 @@ fn sync_completions(job: &Value) -> Vec<FieldError> {
     };
     let path = &annotation_path(names::JOB_COMPLETIONS_EQUAL_PARALLELISM);
     let mut errors = Vec::new();
-    match number::switch(text) {
+    match number::parse_bool(text) {
         Err(problem) => {
             errors.push(FieldError::invalid(
                 path,

@@ -10,7 +10,7 @@ mod facets;
 pub use facets::{Dependent, Elastic, Group, Grouped, Managed, PodMetadata, Remote, Serving};
 
 use crate::{
-    CountedPods, Dependency, Finished, JobError, KindId, PodSetInfo, Stop, SuspendMode,
+    CountedPods, Dependency, JobEnd, JobError, KindId, PodSetInfo, Stop, SuspendMode,
     TopologySource, meta,
 };
 
@@ -66,7 +66,7 @@ pub trait KindProfile: Send + Sync + 'static {
     }
 
     /// The end of the job, once it has ended.
-    fn finished(&self, job: &Value) -> Option<Finished>;
+    fn finished(&self, job: &Value) -> Option<JobEnd>;
 
     /// When the job ended, as its status says. Defaults to the last transition of its conditions.
     fn ended_at(&self, job: &Value) -> Option<Timestamp> {

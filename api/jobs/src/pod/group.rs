@@ -13,7 +13,7 @@ use super::one::{
     role,
 };
 use crate::meta::{annotation, is_deleting, label, name, prebuilt_workload_name};
-use crate::{Finished, JobError, number};
+use crate::{JobEnd, JobError, number};
 use switchyard_api::v1beta2::{PodSet, ReclaimablePod, Workload};
 use switchyard_syntax::names;
 
@@ -128,16 +128,14 @@ fn count_field() -> String {
 
 /// The end of the group: all pods have succeeded, or all have ended if the group does not replace
 /// pods.
-pub(super) fn finished(group: &Value) -> Option<Finished> {
+pub(super) fn finished(group: &Value) -> Option<JobEnd> {
     let total = total_count(group).ok().filter(|_| !is_serving(group))?;
     let pods = members(group);
     let succeeded = pods.iter().filter(|pod| phase(pod) == "Succeeded").count();
     let all = usize::try_from(total) == Ok(succeeded);
     let given_up = pods.iter().any(is_unretriable) && pods.iter().all(is_terminated);
-    (all || given_up).then(|| Finished {
-        success: true,
-        message: format!("Pods succeeded: {succeeded}/{total}."),
-    })
+    (all || given_up)
+        .then(|| JobEnd { success: true, message: format!("Pods succeeded: {succeeded}/{total}.") })
 }
 
 /// The succeeded pods of each role.

@@ -19,15 +19,15 @@ pub use group::{fits, inactive, is_in_sync};
 pub use one::{group_name, is_gated, is_terminated, role};
 pub(super) use shape::changed_shape;
 pub use shape::shape_hash;
-pub use sorted::{Sorted, sort, sort_new};
+pub use sorted::{SortedPods, sort, sort_new};
 
 use super::meta::{last_transition, object_mut, str_at};
 use super::remote::{list, remote_object};
 use super::status::{self, conditions};
 use super::topology::{PodRanks, TopologySource};
 use super::{
-    Finished, Grouped, JobError, JobKind, KindId, KindProfile, PodSetInfo, Remote, RemoteMeta,
-    Stop, SuspendMode,
+    Grouped, JobEnd, JobError, JobKind, KindId, KindProfile, PodSetInfo, Remote, RemoteMeta, Stop,
+    SuspendMode,
 };
 use switchyard_api::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, ReclaimablePod};
 use switchyard_syntax::field::FieldError;
@@ -90,11 +90,11 @@ impl KindProfile for Pod {
         group::members(job).iter().any(|pod| one::phase(pod) == "Running")
     }
 
-    fn finished(&self, job: &Value) -> Option<Finished> {
+    fn finished(&self, job: &Value) -> Option<JobEnd> {
         if group::is_group(job) {
             return group::finished(job);
         }
-        one::is_terminated(job).then(|| Finished {
+        one::is_terminated(job).then(|| JobEnd {
             success: one::phase(job) == "Succeeded",
             message: str_at(job, "/status/message").to_owned(),
         })

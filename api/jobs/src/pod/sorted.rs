@@ -19,7 +19,7 @@ use switchyard_syntax::names;
 
 /// The pods of a group, sorted by what happens to them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sorted {
+pub struct SortedPods {
     /// The pods that count, as a group. Null if there are none.
     pub group: Value,
     /// Excess pods, to be released and deleted.
@@ -38,7 +38,7 @@ pub struct Sorted {
 ///
 /// # Errors
 /// Why no Workload can be made: too few pods, or pods that contradict each other.
-pub fn sort_new(group: &Value, copied: BuildOptions<'_>) -> Result<Sorted, String> {
+pub fn sort_new(group: &Value, copied: BuildOptions<'_>) -> Result<SortedPods, String> {
     let (active, replaced): (Vec<Value>, Vec<Value>) =
         members(group).iter().cloned().partition(|pod| counts(group, pod) && !is_deleting(pod));
     let total = total_count(group)?;
@@ -52,7 +52,7 @@ pub fn sort_new(group: &Value, copied: BuildOptions<'_>) -> Result<Sorted, Strin
         return Err(format!("pod group can't include more than {MAX_POD_SETS} roles"));
     }
     let replaced = replaced.into_iter().filter(is_held).collect();
-    Ok(Sorted { group, excess, replaced, waiting: Vec::new(), absent: 0 })
+    Ok(SortedPods { group, excess, replaced, waiting: Vec::new(), absent: 0 })
 }
 
 /// The error of the pods' metadata.
@@ -93,9 +93,9 @@ fn check(group: &Value, active: usize, total: i32) -> Result<(), String> {
 
 /// Sorts the pods of a group by the roles of its Workload.
 #[must_use]
-pub fn sort(group: &Value, workload: &Workload, now: Timestamp) -> Sorted {
+pub fn sort(group: &Value, workload: &Workload, now: Timestamp) -> SortedPods {
     let mut kept = Vec::new();
-    let mut sorted = Sorted {
+    let mut sorted = SortedPods {
         group: Value::Null,
         excess: Vec::new(),
         replaced: Vec::new(),

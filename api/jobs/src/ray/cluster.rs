@@ -7,7 +7,7 @@ use super::super::meta::{Keys, str_at};
 use super::super::plain::{PlainKind, Slot};
 use super::super::status::true_condition;
 use super::super::{
-    Dependency, Dependent, Elastic, Finished, JobError, JobKind, KindId, KindProfile, Managed,
+    Dependency, Dependent, Elastic, JobEnd, JobError, JobKind, KindId, KindProfile, Managed,
     elastic,
 };
 use super::{
@@ -73,7 +73,7 @@ impl KindProfile for RayPods {
         is_fault_tolerant(job, self.at)
     }
 
-    fn finished(&self, _job: &Value) -> Option<Finished> {
+    fn finished(&self, _job: &Value) -> Option<JobEnd> {
         None
     }
 

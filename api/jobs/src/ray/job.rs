@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::super::meta::{object_mut, str_at, time_at};
 use super::super::plain::{PlainKind, Slot};
 use super::super::topology::PodRanks;
-use super::super::{Dependency, Dependent, Elastic, Finished, JobError, KindId, KindProfile};
+use super::super::{Dependency, Dependent, Elastic, JobEnd, JobError, KindId, KindProfile};
 use super::{
     KUBERAY, account_for_additions, add_container, autoscaling, child, cluster_slots,
     cluster_templates, id, validate_cluster,
@@ -75,9 +75,9 @@ impl KindProfile for RayJob {
         str_at(job, "/status/jobDeploymentStatus") == "ValidationFailed"
     }
 
-    fn finished(&self, job: &Value) -> Option<Finished> {
+    fn finished(&self, job: &Value) -> Option<JobEnd> {
         matches!(str_at(job, "/status/jobDeploymentStatus"), "Complete" | "Failed").then(|| {
-            Finished {
+            JobEnd {
                 success: str_at(job, "/status/jobStatus") == "SUCCEEDED",
                 message: str_at(job, "/status/message").to_owned(),
             }

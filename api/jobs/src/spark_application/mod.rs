@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::meta::{Keys, count_at, object_mut, str_at, string_map, time_at};
 use super::plain::{PlainKind, Slot};
 use super::topology::PodRanks;
-use super::{Finished, JobError, KindId, KindProfile, PodSetInfo};
+use super::{JobEnd, JobError, KindId, KindProfile, PodSetInfo};
 use switchyard_api::v1beta2::PodSet;
 use switchyard_syntax::field::{FieldError, Path};
 
@@ -109,7 +109,7 @@ impl KindProfile for SparkApplication {
         state(job) == "RUNNING"
     }
 
-    fn finished(&self, job: &Value) -> Option<Finished> {
+    fn finished(&self, job: &Value) -> Option<JobEnd> {
         // The operator retries a failed submission and reports when it gives up.
         let submitted_again =
             matches!(str_at(job, "/spec/restartPolicy/type"), "OnFailure" | "Always");
@@ -118,7 +118,7 @@ impl KindProfile for SparkApplication {
             "SUBMISSION_FAILED" => !submitted_again,
             _ => false,
         };
-        ended.then(|| Finished {
+        ended.then(|| JobEnd {
             success: state(job) == "COMPLETED",
             message: str_at(job, "/status/applicationState/errorMessage").to_owned(),
         })

@@ -26,17 +26,17 @@ struct SparkSettings<'a> {
 }
 
 /// A value and the path of its field.
-type Given<'a> = Option<(&'a str, String)>;
+type FieldValue<'a> = Option<(&'a str, String)>;
 
 impl<'a> SparkSettings<'a> {
     /// A field of the role.
-    fn field(&self, name: &str) -> Given<'a> {
+    fn field(&self, name: &str) -> FieldValue<'a> {
         let text = self.spec.get(name)?.as_str()?;
         Some((text, format!("/spec/{}/{name}", self.role.name)))
     }
 
     /// A Spark setting. `{}` in its name stands for the role.
-    fn setting(&self, name: &str) -> Given<'a> {
+    fn setting(&self, name: &str) -> FieldValue<'a> {
         let key = name.replace("{}", self.role.name);
         let text = self.job.pointer("/spec/sparkConf")?.get(&key)?.as_str()?;
         Some((text, format!("/spec/sparkConf/{key}")))

@@ -91,6 +91,6 @@ fn app_wrapper_status_is_interpreted(
     assert_eq!((kind.is_active(&job), kind.pods_ready(&job)), life);
     assert_eq!(
         kind.finished(&job),
-        end.map(|(success, message)| Finished { success, message: message.into() })
+        end.map(|(success, message)| JobEnd { success, message: message.into() })
     );
 }

@@ -204,7 +204,7 @@ fn start_time_is_reset_before_the_start(#[case] job: TestJob, #[case] reset: boo
 #[case::about_to_fail(job().condition("FailureTarget", "True").condition("Failed", "False"), None)]
 fn finished(#[case] job: TestJob, #[case] want: Option<(bool, &str)>) {
     let got = BatchJob.finished(&job.build());
-    assert_eq!(got, want.map(|(success, message)| Finished { success, message: message.into() }));
+    assert_eq!(got, want.map(|(success, message)| JobEnd { success, message: message.into() }));
 }
 
 #[rstest]

@@ -64,7 +64,7 @@ fn finished(#[case] conditions: Value, #[case] want: Option<(bool, &str)>) {
     let job = changed(&job, json!({"status": {"conditions": conditions}}));
     assert_eq!(
         kind.finished(&job),
-        want.map(|(success, message)| Finished { success, message: message.into() })
+        want.map(|(success, message)| JobEnd { success, message: message.into() })
     );
 }
 

@@ -81,7 +81,7 @@ fn active_and_ready(#[case] status: Value, #[case] want: (bool, bool)) {
 #[case::failed(json!([{"type": "Failed", "status": "True", "message": "worker 0"}]), Some((false, "worker 0")))]
 #[case::restarting(json!([{"type": "Restarting", "status": "True"}, {"type": "Failed", "status": "False"}]), None)]
 fn finished(#[case] conditions: Value, #[case] want: Option<(bool, &str)>) {
-    let want = want.map(|(success, message)| Finished { success, message: message.into() });
+    let want = want.map(|(success, message)| JobEnd { success, message: message.into() });
     for (kind, job) in all() {
         let job = changed(&job, json!({"status": {"conditions": conditions}}));
         assert_eq!(kind.finished(&job), want, "{}", kind.id().kind);

@@ -147,7 +147,7 @@ fn ray_job_status_is_interpreted(
     assert_eq!((kind.is_active(&job), kind.pods_ready(&job)), life);
     assert_eq!(
         kind.finished(&job),
-        end.map(|(success, message)| Finished { success, message: message.into() })
+        end.map(|(success, message)| JobEnd { success, message: message.into() })
     );
     assert_eq!(kind.on_hold(&job), job["status"]["jobDeploymentStatus"] == "ValidationFailed");
 }

@@ -136,7 +136,7 @@ fn with(key: &str) -> String {
 }
 
 fn unconstrained(source: &TopologySource, path: &Path, errors: &mut Vec<FieldError>) {
-    if let Some(text) = source.get(UNCONSTRAINED).filter(|text| number::switch(text).is_err()) {
+    if let Some(text) = source.get(UNCONSTRAINED).filter(|text| number::parse_bool(text).is_err()) {
         errors.push(FieldError::invalid(&path.key(UNCONSTRAINED), text, "must be a boolean value"));
     }
 }

@@ -3,7 +3,7 @@
 use switchyard_platform::store::Key;
 use switchyard_scheduler::{Event, Name, NonTasPod};
 
-use crate::stores::{Stores, pods::Outside};
+use crate::stores::{Stores, pods::NonTasUsage};
 
 /// The engine's event for a pod outside of workloads' assignments: its usage, or that it has none.
 pub(crate) fn event(stores: &Stores, key: &Key) -> Event {
@@ -14,7 +14,7 @@ pub(crate) fn event(stores: &Stores, key: &Key) -> Event {
     let record = stores.pods.by_key(key);
     match record.as_ref().and_then(|record| record.outside(is_level)) {
         None => Event::NonTasPodDeleted { key: name },
-        Some(Outside { node, requests }) => {
+        Some(NonTasUsage { node, requests }) => {
             let pod = NonTasPod { key: name, leaf: node, requests: (*requests).clone() };
             Event::NonTasPod(Box::new(pod))
         }

@@ -33,7 +33,7 @@ pub(crate) struct RequestRules<'a> {
 
 /// Requests of one pod.
 #[derive(Debug, Default)]
-pub(super) struct Requested {
+pub(super) struct PodRequests {
     /// The charge against quota.
     pub(super) charged: BTreeMap<Name, Amount>,
     /// The use of a node, if it differs from the charge.
@@ -68,13 +68,13 @@ impl<'a> RequestRules<'a> {
     }
 
     /// The requests of one pod. `pod_set` and `index` are its pod set's.
-    pub(super) fn requests(&self, pod: &PodSpec, pod_set: &str, index: usize) -> Requested {
+    pub(super) fn requests(&self, pod: &PodSpec, pod_set: &str, index: usize) -> PodRequests {
         let path = Path::new("spec").child("podSets").index(index).child("template").child("spec");
         let charge =
             match self.devices.charge(pod, &self.defaults.containers.requests, pod_set, &path) {
                 Ok(charge) => charge,
                 Err(problem) => {
-                    return Requested { problem: Some(problem), ..Requested::default() };
+                    return PodRequests { problem: Some(problem), ..PodRequests::default() };
                 }
             };
         let (asked, problem) = self.asked(pod, index);
@@ -93,7 +93,7 @@ impl<'a> RequestRules<'a> {
             *sum = sum.saturating_add(amount);
         }
         let charged = named(amounts);
-        Requested { of_pod: of_pod.filter(|of_pod| *of_pod != charged), charged, problem }
+        PodRequests { of_pod: of_pod.filter(|of_pod| *of_pod != charged), charged, problem }
     }
 
     /// Whether the charge may differ from the pod's requests.
@@ -266,7 +266,7 @@ mod tests {
         let resources = Resources::default();
         let rules = without_devices(&resources, RequestDefaults::default());
         let pod = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]});
-        let Requested { charged: amounts, problem, .. } =
+        let PodRequests { charged: amounts, problem, .. } =
             rules.requests(&serde_json::from_value(pod).unwrap(), "main", 1);
         assert!(amounts.is_empty());
         insta::assert_snapshot!(problem.unwrap(), @r#"resources validation failed: spec.podSets[1].template.spec.containers[0]: Invalid value: ["cpu"]: requests must not exceed its limits"#);
@@ -307,7 +307,7 @@ mod tests {
         let rules =
             RequestRules { overhead, ..without_devices(&resources, RequestDefaults::default()) };
         let pod = json!({"runtimeClassName": "kata", "containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "example.com/x": "1"}}}]});
-        let Requested { charged: amounts, problem, .. } =
+        let PodRequests { charged: amounts, problem, .. } =
             rules.requests(&serde_json::from_value(pod).unwrap(), "main", 0);
         assert_eq!(problem, None);
         assert_eq!(
@@ -329,7 +329,7 @@ mod tests {
         let resources: Resources = serde_json::from_value(resources).unwrap();
         let pod = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "x.com/gpu": "2"}}}]});
         let rules = without_devices(&resources, RequestDefaults::default());
-        let Requested { charged: amounts, .. } =
+        let PodRequests { charged: amounts, .. } =
             rules.requests(&serde_json::from_value(pod).unwrap(), "main", 0);
         let amounts: Vec<String> = amounts.into_iter().map(|(r, a)| format!("{r}={a}")).collect();
         assert_eq!(amounts.join(" "), expected);
@@ -366,11 +366,11 @@ mod tests {
                 0,
             )
         };
-        let Requested { charged: amounts, problem, .. } = asked("ns");
+        let PodRequests { charged: amounts, problem, .. } = asked("ns");
         assert_eq!(problem, None);
         let amounts: Vec<String> = amounts.into_iter().map(|(r, a)| format!("{r}={a}")).collect();
         assert_eq!(amounts, ["cpu=1000", "credits=30", "gpus=5"]);
-        let Requested { charged: amounts, problem, .. } = asked("other");
+        let PodRequests { charged: amounts, problem, .. } = asked("other");
         assert!(amounts.is_empty());
         insta::assert_snapshot!(problem.unwrap(), @r#"spec.podSets[0].template.spec.resourceClaims[0]: Internal error: failed to get claim spec for ResourceClaimTemplate two in podset main: ResourceClaimTemplate.resource.k8s.io "two" not found"#);
     }

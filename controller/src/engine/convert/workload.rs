@@ -7,7 +7,7 @@ use switchyard_api::{conditions, names, quantity::amount_of, v1beta2 as api};
 use switchyard_jobs::elastic;
 use switchyard_scheduler::{self as engine, Amount, Name, WorkloadKey};
 
-use super::{RequestRules, requests::Requested, selector};
+use super::{RequestRules, requests::PodRequests, selector};
 use crate::{
     engine::convert::{time::engine_time, topology},
     workload as state,
@@ -245,7 +245,7 @@ fn pod_set(
         }
     };
     let spec = template.spec.unwrap_or_default();
-    let Requested { charged, of_pod, problem } = rules.requests(&spec, &pod_set.name, index);
+    let PodRequests { charged, of_pod, problem } = rules.requests(&spec, &pod_set.name, index);
     let topology = pod_set.topology_request.as_ref().filter(|_| places);
     engine::PodSet {
         requests: charged,

@@ -186,7 +186,7 @@ impl Case<'_> {
         let later = match slices::pods_ready(self, workload, size.as_deref()) {
             edit::PodsReady::Say(action) => return Decision::act([action]),
             edit::PodsReady::Later(after) => Some(after),
-            edit::PodsReady::Said => None,
+            edit::PodsReady::UpToDate => None,
         };
         let decision = self.admission(workload);
         match later {

@@ -188,7 +188,7 @@ pub(super) fn reclaimable_pods(
 /// A change of the `PodsReady` condition.
 pub(super) enum PodsReady {
     /// The condition is up to date.
-    Said,
+    UpToDate,
     Say(Action),
     /// It becomes True after this delay.
     Later(Duration),
@@ -218,7 +218,7 @@ pub(super) fn pods_ready(
         (false, pods_ready::WAIT_FOR_START, NOT_READY)
     };
     if was_ready == holds && (was == Some(reason) || was.is_none()) {
-        return PodsReady::Said;
+        return PodsReady::UpToDate;
     }
     let admitted = condition(workload, conditions::ADMITTED)
         .map_or(now, |condition| condition.last_transition_time.0);

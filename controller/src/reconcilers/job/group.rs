@@ -87,11 +87,11 @@ fn without_prebuilt(case: &Case<'_>) -> Decision {
     }
     let stop = case.stop(None, termination_target::NO_MATCHING_WORKLOAD, "missing workload");
     // Without a workload, nothing waits for the pods that are being deleted.
-    stop.unwrap_or_else(|| Decision::act(let_go(case, going(case))))
+    stop.unwrap_or_else(|| Decision::act(release_pods(case, deleting_pods(case))))
 }
 
 /// The pods that are being deleted.
-fn going(case: &Case<'_>) -> Vec<Value> {
+fn deleting_pods(case: &Case<'_>) -> Vec<Value> {
     case.kind.members(case.job).iter().filter(|pod| meta::is_deleting(pod)).cloned().collect()
 }
 
@@ -112,8 +112,8 @@ fn with_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
     if let Some(actions) = make_owners(case, case.kind.members(case.job).iter(), workload) {
         return Decision::act(actions);
     }
-    // Their creator waits for them to go, and no replacement is expected here.
-    if let Some(action) = let_go(case, going(case)).filter(|_| is_copy(workload)) {
+    // The workload's creator waits until its pods are gone, and no replacement is expected here.
+    if let Some(action) = release_pods(case, deleting_pods(case)).filter(|_| is_copy(workload)) {
         return Decision::act([action]);
     }
     let pod_sets = match case.pod_sets() {
@@ -133,14 +133,14 @@ fn with_foreign_workload(case: &Case<'_>, workload: &Workload) -> Decision {
         "A Workload named {:?} already exists but is not a pod group workload; this pod group cannot be admitted",
         workload.metadata.name.as_deref().unwrap_or_default()
     );
-    let gone = let_go(case, pod::inactive(case.job));
+    let gone = release_pods(case, pod::inactive(case.job));
     Decision::act(gone.into_iter().chain([Action::warning(events::WORKLOAD_NAME_CONFLICT, note)]))
 }
 
 fn without_workload(case: &Case<'_>) -> Decision {
     // Pods that are all being deleted start nothing any more.
-    let all_go = going(case).len() == case.kind.members(case.job).len();
-    if all_go || case.kind.finished(case.job).is_some() {
+    let are_all_deleting = deleting_pods(case).len() == case.kind.members(case.job).len();
+    if are_all_deleting || case.kind.finished(case.job).is_some() {
         return Decision::act(release(case.kind, case.job));
     }
     if !case.kind.is_suspended(case.job) {
@@ -165,9 +165,9 @@ fn without_workload(case: &Case<'_>) -> Decision {
 
 /// The pods of a group without a workload, or why there is none yet. Earlier failed pods are
 /// released.
-fn sort_new(case: &Case<'_>) -> Result<pod::Sorted, Decision> {
+fn sort_new(case: &Case<'_>) -> Result<pod::SortedPods, Decision> {
     pod::sort_new(case.job, case.facts.copied).map_err(|problem| {
-        let gone = let_go(case, pod::inactive(case.job));
+        let gone = release_pods(case, pod::inactive(case.job));
         Decision::act(
             gone.into_iter().chain([Action::warning(events::ERR_WORKLOAD_COMPOSE, problem)]),
         )
@@ -236,9 +236,9 @@ fn mismatch(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
 }
 
 /// Releases pods that no longer belong to the group, and deletes excess pods.
-fn release_excess(case: &Case<'_>, sorted: &pod::Sorted) -> Vec<Action> {
+fn release_excess(case: &Case<'_>, sorted: &pod::SortedPods) -> Vec<Action> {
     let gone: Vec<_> = sorted.excess.iter().chain(&sorted.replaced).cloned().collect();
-    let mut actions: Vec<Action> = let_go(case, gone).into_iter().collect();
+    let mut actions: Vec<Action> = release_pods(case, gone).into_iter().collect();
     let excess: Vec<_> =
         sorted.excess.iter().filter(|pod| !meta::is_deleting(pod)).cloned().collect();
     if !excess.is_empty() {
@@ -253,7 +253,7 @@ fn release_excess(case: &Case<'_>, sorted: &pod::Sorted) -> Vec<Action> {
     actions
 }
 
-fn let_go(case: &Case<'_>, pods: Vec<Value>) -> Option<Action> {
+fn release_pods(case: &Case<'_>, pods: Vec<Value>) -> Option<Action> {
     release(case.kind, &case.kind.compose(pods))
 }
 

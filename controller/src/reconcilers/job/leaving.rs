@@ -22,9 +22,9 @@ use crate::{
 };
 
 /// Finishes the workloads of a deleted job, which releases their quota, and removes their
-/// finalizer. `goes`: the job still exists and, deleted in the foreground, waits for them. A copy
-/// on a connected cluster is charged until it has stopped there.
-pub(super) fn owner_gone(facts: &Facts<'_>, now: Timestamp, goes: bool) -> Decision {
+/// finalizer. `is_deleting`: the job still exists, because its foreground deletion waits for the
+/// workloads. A copy on a connected cluster is charged until it has stopped there.
+pub(super) fn owner_gone(facts: &Facts<'_>, now: Timestamp, is_deleting: bool) -> Decision {
     let is_held =
         |it: &Workload| facts.role == Role::Hub && is_awaited_from_cluster(it, facts.awaited);
     let release = |workload: &Arc<Workload>| {
@@ -34,8 +34,8 @@ pub(super) fn owner_gone(facts: &Facts<'_>, now: Timestamp, goes: bool) -> Decis
         }
         if workload.metadata.deletion_timestamp.is_some() {
             // The workload reconciler releases the others, which have one owner.
-            let let_go = goes || is_group_workload(workload);
-            return let_go.then(|| edit::drop_finalizer(workload)).flatten();
+            let releases = is_deleting || is_group_workload(workload);
+            return releases.then(|| edit::drop_finalizer(workload)).flatten();
         }
         if outlives_its_pods(workload) {
             return stopped(workload, facts, now);

@@ -214,7 +214,7 @@ fn is_other(case: &Case<'_>, pod_sets: &[PodSet], holder: &Workload) -> bool {
         && runs(case)
         && holder.metadata.deletion_timestamp.is_none()
         && !is_evicted(holder)
-        && elastic::runs_others(&holder.spec.pod_sets, pod_sets)
+        && elastic::has_other_containers(&holder.spec.pod_sets, pod_sets)
 }
 
 fn runs(case: &Case<'_>) -> bool {
@@ -305,7 +305,7 @@ pub(super) fn pods_ready(
     workload: &Arc<Workload>,
     pod_sets: Option<&[PodSet]>,
 ) -> PodsReady {
-    let Some(delay) = &case.facts.pods_ready else { return PodsReady::Said };
+    let Some(delay) = &case.facts.pods_ready else { return PodsReady::UpToDate };
     let (kind, job, counted) = (case.kind, case.job, &workload.spec.pod_sets);
     let is_of_its_size = pod_sets.is_none_or(|pod_sets| compare(pod_sets, counted) == Size::Same);
     let ready =

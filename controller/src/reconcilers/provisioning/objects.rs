@@ -238,17 +238,17 @@ fn requests(template: &Value) -> Vec<(&'static str, Requests)> {
     containers(template).map(|(list, container)| (list, of(container))).collect()
 }
 
-type Requests = BTreeMap<String, Requested>;
+type Requests = BTreeMap<String, RequestedAmount>;
 
 /// Compares by amount, so that `1` equals `1000m`.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Requested {
+enum RequestedAmount {
     Amount(i128),
     Other(String),
 }
 
-fn requested(amount: &Value) -> Requested {
+fn requested(amount: &Value) -> RequestedAmount {
     let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
     Exact::try_from(&Quantity(text.clone()))
-        .map_or(Requested::Other(text), |exact| Requested::Amount(exact.nanos()))
+        .map_or(RequestedAmount::Other(text), |exact| RequestedAmount::Amount(exact.nanos()))
 }

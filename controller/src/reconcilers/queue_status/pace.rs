@@ -19,10 +19,10 @@ const AT_LATEST: Duration = Duration::from_secs(15);
 
 /// Time of each object's last write.
 #[derive(Debug, Default)]
-pub(super) struct FigurePace(Mutex<Written>);
+pub(super) struct FigurePace(Mutex<WriteTimes>);
 
 #[derive(Debug, Default)]
-struct Written {
+struct WriteTimes {
     last: BTreeMap<Key, Instant>,
     // Writes of the last `AT_LATEST`, oldest first.
     lately: BTreeSet<(Instant, Key)>,

@@ -11,13 +11,13 @@ use crate::{Cluster, paths, ports};
 
 /// A program of Switchyard, and the port of its health endpoints.
 #[derive(Clone, Debug)]
-pub(crate) struct OurProgram {
+pub(crate) struct SwitchyardProgram {
     pub(crate) program: Program,
     pub(crate) health: u16,
 }
 
-impl OurProgram {
-    /// Serving the webhooks of its cluster.
+impl SwitchyardProgram {
+    /// The program with flags to serve the webhooks of its cluster.
     pub(crate) fn with_webhooks(self) -> anyhow::Result<Self> {
         let port = ports::free()?;
         Ok(Self { program: webhooks(self.program, (port, port)), ..self })
@@ -27,8 +27,8 @@ impl OurProgram {
 /// The ports at which a hub's process listens, and those at which others reach it. They differ behind a
 /// [`Forward`](crate::forward::Forward).
 #[derive(Clone, Debug)]
-pub(crate) struct Ways {
-    /// Its name among replicas; none: its own.
+pub(crate) struct HubPorts {
+    /// Its name among the replicas. `None`: the program's default.
     pub(crate) replica: Option<&'static str>,
     pub(crate) sessions: u16,
     pub(crate) sessions_at: u16,
@@ -36,7 +36,7 @@ pub(crate) struct Ways {
     pub(crate) webhooks_at: u16,
 }
 
-impl Ways {
+impl HubPorts {
     /// Ports of a hub without replicas.
     pub(crate) fn direct() -> anyhow::Result<Self> {
         let (sessions, webhooks) = (ports::free()?, ports::free()?);
@@ -47,11 +47,11 @@ impl Ways {
 /// `switchyard-hub` on a cluster.
 pub(crate) async fn hub_program(
     cluster: &Cluster,
-    ways: &Ways,
+    ways: &HubPorts,
     config: Option<&str>,
-) -> anyhow::Result<OurProgram> {
+) -> anyhow::Result<SwitchyardProgram> {
     let name = ways.replica.unwrap_or("switchyard-hub");
-    let OurProgram { program, health } = controller(cluster, "switchyard-hub", name).await?;
+    let SwitchyardProgram { program, health } = controller(cluster, "switchyard-hub", name).await?;
     let mut program = webhooks(program, (ways.webhooks, ways.webhooks_at));
     let (listen, advertise) =
         (format!("127.0.0.1:{}", ways.sessions), format!("https://127.0.0.1:{}", ways.sessions_at));
@@ -63,7 +63,10 @@ pub(crate) async fn hub_program(
     std::fs::create_dir_all(&kubeconfigs)
         .with_context(|| format!("cannot create {}", kubeconfigs.display()))?;
     program = program.arg("--kubeconfig-dir").arg(kubeconfigs);
-    Ok(OurProgram { program: configured(program, cluster, "switchyard-hub.yaml", config)?, health })
+    Ok(SwitchyardProgram {
+        program: configured(program, cluster, "switchyard-hub.yaml", config)?,
+        health,
+    })
 }
 
 /// The program with a configuration file, if there is one.
@@ -83,19 +86,21 @@ fn configured(
 pub(crate) async fn single_program(
     cluster: &Cluster,
     config: Option<&str>,
-) -> anyhow::Result<OurProgram> {
+) -> anyhow::Result<SwitchyardProgram> {
     let ours = single_without_webhooks(cluster).await?.with_webhooks()?;
-    Ok(OurProgram {
+    Ok(SwitchyardProgram {
         program: configured(ours.program, cluster, "switchyard.yaml", config)?,
         ..ours
     })
 }
 
-/// The same without webhooks and conversion, for clusters that get no jobs.
-pub(crate) async fn single_without_webhooks(cluster: &Cluster) -> anyhow::Result<OurProgram> {
-    let OurProgram { program, health } =
+/// As [`single_program`], without webhooks and conversion, for clusters without jobs.
+pub(crate) async fn single_without_webhooks(
+    cluster: &Cluster,
+) -> anyhow::Result<SwitchyardProgram> {
+    let SwitchyardProgram { program, health } =
         controller(cluster, "switchyard", "switchyard-hub").await?;
-    Ok(OurProgram { program: program.args(["--mode", "single"]), health })
+    Ok(SwitchyardProgram { program: program.args(["--mode", "single"]), health })
 }
 
 /// Settings of both modes of `switchyard-hub`.
@@ -103,14 +108,14 @@ async fn controller(
     cluster: &Cluster,
     account_name: &str,
     name: &str,
-) -> anyhow::Result<OurProgram> {
+) -> anyhow::Result<SwitchyardProgram> {
     let health = ports::free()?;
     let log = cluster.dir().join(format!("{name}.log"));
     let program = Program::new("hub", paths::binary("switchyard-hub")?, log)
         .env("KUBECONFIG", account(cluster, account_name).await?)
         .args(["--namespace", NAMESPACE])
         .args(["--health-listen", &format!("127.0.0.1:{health}")]);
-    Ok(OurProgram { program, health })
+    Ok(SwitchyardProgram { program, health })
 }
 
 /// Adds the flags of webhooks: the port to listen on, and the port at which the API server reaches it.
@@ -125,7 +130,7 @@ pub(crate) async fn agent_program(
     cluster: &Cluster,
     token: &JoinToken,
     config: Option<&str>,
-) -> anyhow::Result<OurProgram> {
+) -> anyhow::Result<SwitchyardProgram> {
     let health = ports::free()?;
     let binary = paths::binary("switchyard-agent")?;
     let program = Program::new("agent", binary, cluster.dir().join("switchyard-agent.log"))
@@ -140,7 +145,7 @@ pub(crate) async fn agent_program(
             &token.token,
         ])
         .args(["--health-listen", &format!("127.0.0.1:{health}")]);
-    Ok(OurProgram {
+    Ok(SwitchyardProgram {
         program: configured(program, cluster, "switchyard-agent.yaml", config)?,
         health,
     })

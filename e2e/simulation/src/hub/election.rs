@@ -1,6 +1,6 @@
 //! Leadership: the production election against a Lease that answers late or never.
 
-use switchyard_platform::lease::step::{Action, Observed, Timing};
+use switchyard_platform::lease::step::{LeaseAction, ObservedLease, Timing};
 
 use crate::state::{Event, World};
 use crate::time::{LATE, Ms};
@@ -62,13 +62,13 @@ impl World {
         let action = self.hubs[hub].election.step(observed.clone(), &identity, timing, instant);
         let transitions = observed.as_ref().map_or(0, |observed| observed.transitions);
         let version = observed.map(|observed| observed.version).unwrap_or_default();
-        if action == Action::Wait {
+        if action == LeaseAction::Wait {
             return self.round_over(hub, boot);
         }
         let transitions = action.transitions(transitions, self.hubs[hub].floor);
         // The replaced version; the server assigns a new one.
         let next =
-            Observed { version, holder: identity, duration: Some(timing.lease), transitions };
+            ObservedLease { version, holder: identity, duration: Some(timing.lease), transitions };
         // The chart writes four times as often and gives up five times as soon. The smaller chance
         // keeps terms equally long.
         let chance = self.plan.noise.late / if self.plan.charted { 10 } else { 1 };
@@ -83,7 +83,7 @@ impl World {
         hub: usize,
         boot: u32,
         round: u64,
-        next: Observed,
+        next: ObservedLease,
         sent: Ms,
     ) {
         if self.hubs[hub].cut > 0 {
@@ -92,7 +92,7 @@ impl World {
         let there = self.api.lease.as_ref().map(|lease| lease.version.clone()).unwrap_or_default();
         let won = (there == next.version).then(|| {
             self.api.lease_version += 1;
-            let written = Observed { version: self.api.lease_version.to_string(), ..next };
+            let written = ObservedLease { version: self.api.lease_version.to_string(), ..next };
             self.api.lease = Some(written.clone());
             written
         });
@@ -105,7 +105,7 @@ impl World {
         hub: usize,
         boot: u32,
         round: u64,
-        won: Option<Observed>,
+        won: Option<ObservedLease>,
         sent: Ms,
     ) {
         if !self.in_round(hub, boot, round) {

@@ -2,7 +2,7 @@
 
 use switchyard_dispatcher::Uid;
 use switchyard_ledger::{Action, ObjectKind, Outcome, WatchEvent};
-use switchyard_platform::lease::step::Observed;
+use switchyard_platform::lease::step::ObservedLease;
 
 use super::{Change, LinkId, Network, News, Show, WriteJob, WriteReply};
 use crate::time::Ms;
@@ -117,14 +117,14 @@ pub(crate) enum Event {
         hub: usize,
         boot: u32,
         round: u64,
-        next: Observed,
+        next: ObservedLease,
         sent: Ms,
     },
     LeaseAnswer {
         hub: usize,
         boot: u32,
         round: u64,
-        won: Option<Observed>,
+        won: Option<ObservedLease>,
         sent: Ms,
     },
     /// The election round times out.

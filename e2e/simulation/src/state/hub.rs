@@ -11,7 +11,7 @@ use switchyard_dispatcher::{
 };
 use switchyard_hub::cluster_channel::ClusterChannel;
 use switchyard_hub::server::Registry;
-use switchyard_platform::lease::step::{Observed, State as Election};
+use switchyard_platform::lease::step::{ObservedLease, State as Election};
 use switchyard_proto::v1::{Capacity, Observation};
 
 use super::{Event, LinkId};
@@ -47,7 +47,7 @@ pub(crate) struct Object {
 pub(crate) struct Api {
     pub(crate) objects: BTreeMap<Uid, Object>,
     pub(crate) version: u64,
-    pub(crate) lease: Option<Observed>,
+    pub(crate) lease: Option<ObservedLease>,
     pub(crate) lease_version: u64,
     /// The agents' states in the statuses of MultiKueueClusters.
     pub(crate) agents: BTreeMap<usize, AgentStatus>,

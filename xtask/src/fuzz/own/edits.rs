@@ -24,7 +24,7 @@ impl Draft {
                     self.stop(&mut step);
                     self.answer_checks(&mut step);
                 }
-                About::Doors => {
+                About::LocalQueues => {
                     self.close(&mut step);
                     self.answer_checks(&mut step);
                 }
@@ -100,10 +100,10 @@ impl Draft {
     /// Changes a LocalQueue's stop policy.
     fn close(&mut self, step: &mut Value) {
         for _ in 0..self.rng.random_range(0..=2) {
-            let at = self.rng.random_range(0..self.doors.len());
+            let at = self.rng.random_range(0..self.local_queues.len());
             let policy = self.word(&["Hold", "HoldAndDrain", "HoldAndDrain", "None", "None"]);
-            self.doors[at]["spec"]["stopPolicy"] = json!(policy);
-            push(step, "apply", self.doors[at].clone());
+            self.local_queues[at]["spec"]["stopPolicy"] = json!(policy);
+            push(step, "apply", self.local_queues[at].clone());
         }
     }
 

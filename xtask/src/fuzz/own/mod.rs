@@ -20,9 +20,9 @@ enum About {
     Moves,
     /// Several resource groups, pod sets and minimal counts, fungibility preference, fractional quantities and weights.
     Shapes,
-    /// Two LocalQueues to a namespace, held, drained and going on, some of them with checks.
-    Doors,
-    /// Admission fair sharing: two LocalQueues to a namespace with past use and weights.
+    /// Stop policies of LocalQueues, two in each namespace, some of them with checks.
+    LocalQueues,
+    /// Admission fair sharing: two LocalQueues in each namespace, with past usage and weights.
     Use,
 }
 
@@ -35,8 +35,7 @@ struct Draft {
     cohorts: Vec<Value>,
     queues: Vec<Value>,
     checks: Vec<String>,
-    /// LocalQueues.
-    doors: Vec<Value>,
+    local_queues: Vec<Value>,
     /// The workloads submitted so far.
     workloads: Vec<Value>,
 }
@@ -48,7 +47,7 @@ pub(crate) fn scenario(mode: &str, seed: u64) -> anyhow::Result<Value> {
         "own-stops" => About::Stops,
         "own-moves" => About::Moves,
         "own-shapes" => About::Shapes,
-        "own-doors" => About::Doors,
+        "own-doors" => About::LocalQueues,
         "own-use" => About::Use,
         other => bail!("there is no mode {other}"),
     };
@@ -56,8 +55,9 @@ pub(crate) fn scenario(mode: &str, seed: u64) -> anyhow::Result<Value> {
     let rng = StdRng::seed_from_u64(seed.wrapping_mul(31).wrapping_add(about as u64));
     let nothing = || (Vec::new(), Vec::new());
     let ((flavors, cohorts), (queues, workloads)) = (nothing(), nothing());
-    let (checks, doors, fair) = (Vec::new(), Vec::new(), seed.is_multiple_of(3));
-    let mut draft = Draft { rng, about, fair, flavors, cohorts, queues, checks, doors, workloads };
+    let (checks, local_queues, fair) = (Vec::new(), Vec::new(), seed.is_multiple_of(3));
+    let mut draft =
+        Draft { rng, about, fair, flavors, cohorts, queues, checks, local_queues, workloads };
     Ok(draft.make(&format!("{mode}-{seed:04}")))
 }
 
@@ -73,8 +73,8 @@ impl Draft {
             checks.iter().filter_map(|check| self.first_check(check)).collect();
         let namespaces: Vec<_> =
             (0..self.queues.len()).map(|at| objects::namespace(at, true)).collect();
-        self.make_doors();
-        let local_queues = self.doors.clone();
+        self.make_local_queues();
+        let local_queues = self.local_queues.clone();
         let (cohorts, queues) = (self.cohorts.clone(), self.queues.clone());
         let count = self.rng.random_range(3..=6);
         let mut steps: Vec<Value> = (0..count).map(|number| self.make_step(number)).collect();

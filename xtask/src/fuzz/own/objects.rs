@@ -91,7 +91,7 @@ impl Draft {
     }
 
     pub(super) fn make_queues(&mut self) {
-        if matches!(self.about, About::Checks | About::Stops | About::Doors) {
+        if matches!(self.about, About::Checks | About::Stops | About::LocalQueues) {
             self.checks =
                 (0..self.rng.random_range(1..=3)).map(|at| format!("check{at}")).collect();
         }
@@ -127,25 +127,26 @@ impl Draft {
         }
     }
 
-    /// A door to each queue; where they are what it is about, a second one in each namespace, mostly to the same queue.
-    pub(super) fn make_doors(&mut self) {
-        self.doors = (0..self.queues.len()).map(|at| local_queue("main", at, at)).collect();
-        if matches!(self.about, About::Doors | About::Use) {
+    /// Makes a LocalQueue for each ClusterQueue. In scenarios about LocalQueues, each namespace gets a second one, mostly of the
+    /// same ClusterQueue.
+    pub(super) fn make_local_queues(&mut self) {
+        self.local_queues = (0..self.queues.len()).map(|at| local_queue("main", at, at)).collect();
+        if matches!(self.about, About::LocalQueues | About::Use) {
             for at in 0..self.queues.len() {
                 let queue =
                     if self.chance(0.8) { at } else { self.rng.random_range(0..self.queues.len()) };
-                self.doors.push(local_queue("side", at, queue));
+                self.local_queues.push(local_queue("side", at, queue));
             }
         }
         if self.about == About::Use {
-            for at in 0..self.doors.len() {
+            for at in 0..self.local_queues.len() {
                 if self.chance(0.5) {
                     let weight = self.word(&["1", "2", "500m", "1500m", "0"]);
-                    self.doors[at]["spec"]["fairSharing"] = json!({ "weight": weight });
+                    self.local_queues[at]["spec"]["fairSharing"] = json!({ "weight": weight });
                 }
                 if self.chance(0.6) {
                     let cores = format!("{}m", self.rng.random_range(0..40_000));
-                    self.doors[at]["status"]["fairSharing"] = json!({
+                    self.local_queues[at]["status"]["fairSharing"] = json!({
                         "weightedShare": 0,
                         "admissionFairSharingStatus": {
                             "consumedResources": { "cpu": cores }, "lastUpdate": "2026-01-01T00:00:00Z",
@@ -282,7 +283,7 @@ impl Draft {
             (0..self.rng.random_range(1..=most)).map(|set| self.pod_set(set, at)).collect();
         let created = format!("2026-01-01T00:{:02}:{:02}Z", number / 60, number % 60);
         let priority = self.rng.random_range(0..=4) * 50;
-        let door = if matches!(self.about, About::Doors | About::Use) {
+        let queue = if matches!(self.about, About::LocalQueues | About::Use) {
             self.word(&["main", "side"])
         } else {
             "main"
@@ -293,7 +294,7 @@ impl Draft {
                 "name": format!("w{number:02}"), "namespace": format!("ns{at}"), "creationTimestamp": created,
                 "generation": 1,
             },
-            "spec": { "queueName": door, "priority": priority, "active": true, "podSets": sets },
+            "spec": { "queueName": queue, "priority": priority, "active": true, "podSets": sets },
         });
         self.workloads.push(workload.clone());
         workload

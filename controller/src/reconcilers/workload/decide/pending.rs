@@ -136,24 +136,24 @@ fn closed_gates<'a>(subject: &'a Workload, rules: &Rules) -> Option<&'a str> {
 /// Sets `QuotaReserved` to what keeps the engine from considering a pending workload.
 pub(super) fn blockers(edit: &mut Edit, subject: &Workload, facts: &Facts, rules: &Rules) {
     // Without detailed reasons, a deactivated workload keeps its last reason.
-    let said = edit.has_basic_reasons() && !subject.spec.is_active();
-    if workload::is_on_hold(subject) || said {
+    let keeps_reason = edit.has_basic_reasons() && !subject.spec.is_active();
+    if workload::is_on_hold(subject) || keeps_reason {
         return;
     }
     if let Some((reason, message)) = blocker(subject, facts) {
         edit.unreserve(reason, message);
         return;
     }
-    let unsaid = conditions::find(&edit.status.conditions, conditions::QUOTA_RESERVED).is_none();
-    // The engine's reasons stay until it considers the workload again. This module's own end with
-    // their cause.
-    let ours = conditions::find(&edit.status.conditions, conditions::QUOTA_RESERVED).is_some_and(
+    let is_unset = conditions::find(&edit.status.conditions, conditions::QUOTA_RESERVED).is_none();
+    // The engine's reasons stay until it considers the workload again. The reasons that this module
+    // sets end with their cause.
+    let is_own = conditions::find(&edit.status.conditions, conditions::QUOTA_RESERVED).is_some_and(
         |condition| {
             condition.status == conditions::FALSE
                 && is_blocker(&condition.reason, &condition.message)
         },
     );
-    if (ours || unsaid && rules.explicit) && closed_gates(subject, rules).is_none() {
+    if (is_own || is_unset && rules.explicit) && closed_gates(subject, rules).is_none() {
         edit.unreserve(
             reasons::quota_reserved::PENDING_EVALUATION,
             reasons::quota_reserved::TO_BE_EVALUATED,
