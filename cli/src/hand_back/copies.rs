@@ -37,15 +37,14 @@ pub(super) async fn release(client: &Client, dry_run: bool) -> anyhow::Result<Re
     let known: Vec<ApiResource> =
         switchyard_jobs::kinds().iter().map(|kind| kind.id().api_resource()).collect();
     for resource in &known {
-        released.jobs += release_kind(client, resource, dry_run).await?;
+        let jobs = held_jobs(client, resource).await?;
+        released.jobs += release_all(client, resource, jobs, dry_run).await?;
     }
     for resource in others(client, &known, &mut released.unread).await? {
-        match release_kind(client, &resource, dry_run).await {
-            Ok(jobs) => released.jobs += jobs,
-            Err(error) => {
-                let name = format!("{}.{}", resource.plural, resource.group);
-                released.unread.push(unread(&name, &format!("{error:#}")));
-            }
+        let name = format!("{}.{}", resource.plural, resource.group);
+        match held_jobs(client, &resource).await {
+            Ok(jobs) => released.jobs += release_all(client, &resource, jobs, dry_run).await?,
+            Err(error) => released.unread.push(unread(&name, &format!("{error:#}"))),
         }
     }
     Ok(released)
@@ -85,12 +84,12 @@ fn unread(what: &str, why: &str) -> String {
     format!("{what}: {}", why.chars().take(CAUSE).collect::<String>())
 }
 
-async fn release_kind(
+/// The objects of a kind that a hub's finalizer holds.
+async fn held_jobs(
     client: &Client,
     resource: &ApiResource,
-    dry_run: bool,
-) -> anyhow::Result<usize> {
-    let mut released = 0;
+) -> anyhow::Result<Vec<PartialObjectMeta<DynamicObject>>> {
+    let mut held = Vec::new();
     let all: Api<DynamicObject> = Api::all_with(client.clone(), resource);
     let mut page = ListParams::default().labels(names::HUB_ID).limit(PAGE);
     loop {
@@ -103,20 +102,28 @@ async fn release_kind(
                 return Err(crate::with_required_right(&error, &doing, "list them"));
             }
         };
-        for object in list.items.into_iter().filter(is_held) {
-            if !dry_run {
-                let namespace = object.namespace().unwrap_or_default();
-                let api = Api::namespaced_with(client.clone(), &namespace, resource);
-                release_one(&api, object).await?;
-            }
-            released += 1;
-        }
+        held.extend(list.items.into_iter().filter(is_held));
         match list.metadata.continue_ {
             Some(token) if !token.is_empty() => page = page.continue_token(&token),
             _ => break,
         }
     }
-    Ok(released)
+    Ok(held)
+}
+
+/// Removes the finalizer from these objects, and counts them.
+async fn release_all(
+    client: &Client,
+    resource: &ApiResource,
+    held: Vec<PartialObjectMeta<DynamicObject>>,
+    dry_run: bool,
+) -> anyhow::Result<usize> {
+    let count = held.len();
+    for object in held.into_iter().filter(|_| !dry_run) {
+        let namespace = object.namespace().unwrap_or_default();
+        release_one(&Api::namespaced_with(client.clone(), &namespace, resource), object).await?;
+    }
+    Ok(count)
 }
 
 fn is_held(object: &PartialObjectMeta<DynamicObject>) -> bool {
