@@ -116,19 +116,22 @@ impl Helps {
             let found = if last { all.next_back() } else { all.next() };
             found.map(|(_, help)| help.clone())
         };
-        if let Some(help) = find(base, false) {
-            return Ok(help);
-        }
+        let full = || find(base, false);
         // Registries add prefixes. LocalQueues are registered after ClusterQueues.
-        for (prefix, last) in [
+        let prefixes = [
             ("kueue_local_queue_", true),
             ("kueue_", false),
             ("switchyard_agent_", false),
             ("switchyard_", false),
-        ] {
-            if let Some(help) = base.strip_prefix(prefix).and_then(|name| find(name, last)) {
-                return Ok(help);
-            }
+        ];
+        let short = || {
+            let mut all = prefixes.iter();
+            all.find_map(|(prefix, last)| find(base.strip_prefix(prefix)?, *last))
+        };
+        // A gauge's source has its full name, also where a counter has that name and `_total`.
+        let found = if base == family { full().or_else(short) } else { short().or_else(full) };
+        if let Some(help) = found {
+            return Ok(help);
         }
         bail!("no source has a help text for {family}")
     }
