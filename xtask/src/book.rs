@@ -4,11 +4,12 @@
 //! lead nowhere, so only its text stays, and mdBook names the page of a README `index`.
 
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
 
+use crate::lint::normal;
 use crate::run;
 
 const DOCS: &str = "docs";
@@ -99,19 +100,6 @@ fn in_book(page: &Path, target: &str) -> Option<String> {
     }
     let page = path.strip_suffix("README.md").map(|dir| format!("{dir}index.md"));
     Some(page.unwrap_or_else(|| path.to_owned()) + &anchor)
-}
-
-/// The path without `..`.
-fn normal(path: &Path) -> PathBuf {
-    let mut out = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => _ = out.pop(),
-            Component::CurDir => {}
-            part => out.push(part),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -65,10 +65,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     for Journey { name, page, test } in JOURNEYS {
         run::announce(name, "about a minute");
         let start = Instant::now();
-        let output = Command::new(&program)
+        let mut command = Command::new(&program);
+        test::prepare(&mut command);
+        let output = command
             .args(["--exact", test])
-            .env("GOGC", "400")
-            .current_dir(run::root().join("e2e/tests"))
             .output()
             .with_context(|| format!("cannot start {}", program.display()))?;
         let seconds = start.elapsed().as_secs_f64();

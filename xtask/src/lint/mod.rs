@@ -17,6 +17,7 @@ use anyhow::bail;
 use switchyard_parts::{Part, Parts};
 
 pub(crate) use book::list_commands;
+pub(crate) use links::normal;
 
 use crate::reference;
 use crate::report::{Report, Tier};

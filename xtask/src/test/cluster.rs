@@ -107,15 +107,21 @@ fn title(file: &str) -> String {
     format!("cluster tests: {file}")
 }
 
+/// Sets the directory, the seeds and the variables that the program of the cluster tests expects.
+pub(crate) fn prepare(command: &mut Command) {
+    command.current_dir(run::root());
+    libtest::fix_seeds(command);
+    if std::env::var_os("GOGC").is_none() {
+        command.env("GOGC", GOGC);
+    }
+}
+
 /// Runs one file's tests with a command that starts the program.
 pub(super) fn one(report: &Report, tier: Tier, title: &str, mut command: Command, file: &File) {
     let start = Instant::now();
     let ran = report.part(tier, title, || {
-        command.arg("--exact").args(&file.tests).current_dir(run::root());
-        libtest::fix_seeds(&mut command);
-        if std::env::var_os("GOGC").is_none() {
-            command.env("GOGC", GOGC);
-        }
+        prepare(&mut command);
+        command.arg("--exact").args(&file.tests);
         libtest::run(title, command, true)
     });
     let Some(outcome) = ran else { return };

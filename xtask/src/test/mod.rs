@@ -9,6 +9,7 @@ mod nodes;
 mod parts;
 mod workspace;
 
+pub(crate) use cluster::prepare;
 pub(crate) use fresh::first_seed;
 pub(crate) use libtest::passed;
 pub(crate) use nodes::why_not as why_no_nodes;
@@ -73,7 +74,7 @@ impl Args {
 }
 
 /// Builds the tests on real control planes with the programs that they start, and names the program
-/// that runs them.
+/// that contains them.
 ///
 /// # Errors
 /// When they do not compile.
