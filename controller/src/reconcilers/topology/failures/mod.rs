@@ -226,6 +226,13 @@ async fn mark_all(ctx: &Context, workloads: &[Arc<Workload>], host: &str) -> Out
     outcome
 }
 
+/// The Workload of a pod's owner, and its other slices.
+fn workloads_of(ctx: &Context, state: &FailureIndex, pod: &PodRecord) -> Vec<Arc<Workload>> {
+    let chain = pod.chain();
+    let members = |chain| state.chains.members(&chain, &ctx.stores.workloads, &ctx.stores.pods).0;
+    chain.map(members).unwrap_or_default()
+}
+
 /// Ends pods of running workloads that were sent to a host without a node. Their replacements stay
 /// gated until they have another host.
 async fn end_sent(ctx: &Context, state: &FailureIndex, host: &str) -> Outcome {
@@ -233,9 +240,7 @@ async fn end_sent(ctx: &Context, state: &FailureIndex, host: &str) -> Outcome {
     let pods = pods.iter().filter_map(|key| ctx.stores.pods.by_key(key));
     let mut outcome = Outcome::Done;
     for pod in pods.filter(|pod| judge::is_sent(pod, host)) {
-        let members =
-            |chain| state.chains.members(&chain, &ctx.stores.workloads, &ctx.stores.pods).0;
-        let workloads = pod.chain().map(members).unwrap_or_default();
+        let workloads = workloads_of(ctx, state, &pod);
         let placed = |it: &Workload| is_running(it) && !hosts::assigned(it).is_empty();
         if workloads.iter().any(|workload| placed(workload))
             && !fail_pod(ctx, &pod, UNSCHEDULABLE, POD_MESSAGE).await
@@ -262,10 +267,7 @@ async fn end_lost(ctx: &Context, state: &FailureIndex, host: &str) -> Outcome {
         let left = judge::left_of_lost(&pod, host, ctx.clock.now())?;
         Some((pod, left))
     }) {
-        let members =
-            |chain| state.chains.members(&chain, &ctx.stores.workloads, &ctx.stores.pods).0;
-        let workloads = pod.chain().map(members).unwrap_or_default();
-        if !workloads.iter().any(|workload| is_evicted(workload)) {
+        if !workloads_of(ctx, state, &pod).iter().any(|workload| is_evicted(workload)) {
             continue;
         }
         if !left.is_zero() {
