@@ -1,7 +1,6 @@
 //! The topology of one flavor: domains by level, with capacity leaves at the lowest level.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use super::count_cache::{ChangeLog, CountCache};
@@ -81,9 +80,8 @@ pub(crate) struct TopologyTree {
     pub(crate) levels: Vec<Name>,
     domains: Vec<Option<Domain>>,
     vacant: Vec<DomainId>,
-    by_path: Vec<BTreeMap<Path, DomainId>>,
-    /// The values of `by_path`.
-    by_rank: Vec<Vec<DomainId>>,
+    /// The domains of each level in path order.
+    by_level: Vec<Vec<DomainId>>,
     leaves: BTreeMap<Name, DomainId>,
     pub(super) log: ChangeLog,
     pub(super) cache: CountCache,
@@ -95,8 +93,7 @@ impl TopologyTree {
             topology,
             domains: Vec::new(),
             vacant: Vec::new(),
-            by_path: vec![BTreeMap::new(); levels.len()],
-            by_rank: vec![Vec::new(); levels.len()],
+            by_level: vec![Vec::new(); levels.len()],
             leaves: BTreeMap::new(),
             log: ChangeLog::default(),
             cache: CountCache::default(),
@@ -140,7 +137,11 @@ impl TopologyTree {
 
     /// In path order.
     pub(crate) fn at_level(&self, level: usize) -> impl Iterator<Item = DomainId> {
-        self.by_rank.get(level).into_iter().flatten().copied()
+        self.of_level(level).iter().copied()
+    }
+
+    fn of_level(&self, level: usize) -> &[DomainId] {
+        self.by_level.get(level).map_or(&[], |ids| ids)
     }
 
     /// In no meaningful order.
@@ -282,25 +283,24 @@ impl TopologyTree {
     /// The domain of a path; a new one if it does not exist.
     fn domain_or_new(&mut self, path: &[Name], parent: Option<DomainId>) -> DomainId {
         let level = path.len().saturating_sub(1);
-        if let Some(id) = self.by_path.get(level).and_then(|domains| domains.get(path)) {
-            return *id;
+        let place = self.place_in_level(level, path);
+        let there = self.of_level(level).get(place).copied();
+        if let Some(id) = there
+            && self.domain(id).is_some_and(|domain| *domain.path == *path)
+        {
+            return id;
         }
         let id = self.vacant.pop().unwrap_or_else(|| {
             self.domains.push(None);
             DomainId(u32::try_from(self.domains.len() - 1).unwrap_or(u32::MAX))
         });
-        let rank = self.rank_for(level, path);
-        let path: Path = path.into();
-        let place = self.place_in_level(level, &path);
-        if let Some(ids) = self.by_rank.get_mut(level) {
+        let rank = self.rank_for(level, place);
+        if let Some(ids) = self.by_level.get_mut(level) {
             ids.insert(place, id);
         }
-        if let Some(domains) = self.by_path.get_mut(level) {
-            domains.insert(path.clone(), id);
-        }
-        if let Some(place) = self.domains.get_mut(id.index()) {
-            *place =
-                Some(Domain { level, path, parent, children: Vec::new(), rank: 0, leaf: None });
+        if let Some(vacant) = self.domains.get_mut(id.index()) {
+            let (path, children) = (path.into(), Vec::new());
+            *vacant = Some(Domain { level, path, parent, children, rank: 0, leaf: None });
         }
         match (rank, self.domain_mut(id)) {
             (Some(rank), Some(domain)) => domain.rank = rank,
@@ -319,19 +319,18 @@ impl TopologyTree {
     /// The position of a path among the domains of its level.
     fn place_in_level(&self, level: usize, path: &[Name]) -> usize {
         let before = |id: &DomainId| self.domain(*id).is_some_and(|domain| *domain.path < *path);
-        self.by_rank.get(level).map_or(0, |ids| ids.partition_point(before))
+        self.of_level(level).partition_point(before)
     }
 
-    /// A rank between the neighbours of a new path. `None` if no integer is left between them.
-    fn rank_for(&self, level: usize, path: &[Name]) -> Option<u64> {
-        let domains = self.by_path.get(level)?;
-        let below = domains.range::<[Name], _>((Bound::Unbounded, Bound::Excluded(path)));
-        let before = below.into_iter().next_back().map_or(0, |(_, id)| self.rank(*id));
-        let rank =
-            match domains.range::<[Name], _>((Bound::Excluded(path), Bound::Unbounded)).next() {
-                Some((_, after)) => before.midpoint(self.rank(*after)),
-                None => before.checked_add(STRIDE)?,
-            };
+    /// A rank for a new domain at this position of its level. `None` if no integer is left between
+    /// its neighbours.
+    fn rank_for(&self, level: usize, place: usize) -> Option<u64> {
+        let (below, above) = self.of_level(level).split_at_checked(place)?;
+        let before = below.last().map_or(0, |id| self.rank(*id));
+        let rank = match above.first() {
+            Some(after) => before.midpoint(self.rank(*after)),
+            None => before.checked_add(STRIDE)?,
+        };
         (rank > before).then_some(rank)
     }
 
@@ -354,13 +353,9 @@ impl TopologyTree {
         while let Some(domain) =
             self.domain(at).filter(|domain| domain.children.is_empty() && domain.leaf.is_none())
         {
-            let (level, path, parent, rank) =
-                (domain.level, domain.path.clone(), domain.parent, domain.rank);
-            if let Some(domains) = self.by_path.get_mut(level) {
-                domains.remove(&path);
-            }
-            let position = self.place_in_level(level, &path);
-            if let Some(ids) = self.by_rank.get_mut(level)
+            let (level, parent, rank) = (domain.level, domain.parent, domain.rank);
+            let position = self.place_in_level(level, &domain.path);
+            if let Some(ids) = self.by_level.get_mut(level)
                 && position < ids.len()
             {
                 ids.remove(position);
