@@ -14,7 +14,7 @@ use crate::{NodeSelectorTerm, Toleration};
 /// Shapes per tree. The one that was not used for longest goes first.
 const SHAPES: usize = 32;
 
-/// Changes in order that are kept. Counts from before look through all domains.
+/// Length of the list of recent changes. Counts older than the list compare all domains.
 const CHANGES: usize = 1 << 12;
 
 /// The changes of a tree.
@@ -99,20 +99,6 @@ impl Shape {
             inner: plan.inner_sizes().to_vec(),
         }
     }
-
-    fn is_of(&self, plan: &Plan, wanted: &PlacementDemand<'_>) -> bool {
-        let filter = wanted.filter;
-        self.empty == wanted.empty
-            && self.size == plan.size
-            && self.slice_level == plan.slice_level
-            && self.inner == plan.inner_sizes()
-            && self.worker == *wanted.worker
-            && self.leader.as_ref() == wanted.leader
-            && self.tolerations.iter().eq(filter.tolerations.iter().copied())
-            && (self.node_selector.iter().map(|(key, value)| (&**key, &**value)))
-                .eq(filter.node_selector.iter().map(|(key, value)| (*key, *value)))
-            && self.affinity == filter.affinity
-    }
 }
 
 #[derive(Debug)]
@@ -133,9 +119,9 @@ impl CountCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, plan: &Plan, wanted: &PlacementDemand<'_>) -> Option<KeptCounts> {
+    fn take(&self, shape: &Shape) -> Option<KeptCounts> {
         let mut kept = self.lock();
-        let at = kept.iter().rposition(|kept| kept.shape.is_of(plan, wanted))?;
+        let at = kept.iter().rposition(|kept| kept.shape == *shape)?;
         Some(kept.remove(at))
     }
 
@@ -176,15 +162,15 @@ pub(super) fn borrow_counts(
 }
 
 fn up_to_date(tree: &TopologyTree, plan: &Plan, wanted: &PlacementDemand<'_>) -> (Counts, Loan) {
-    let end = tree.log.end();
-    let (counts, shape) = match tree.cache.take(plan, wanted) {
-        Some(KeptCounts { shape, mut counts, seen }) => {
+    let shape = Shape::of(plan, wanted);
+    let counts = match tree.cache.take(&shape) {
+        Some(KeptCounts { mut counts, seen, .. }) => {
             counts.follow(tree, plan, wanted, &tree.log.since(seen));
-            (counts, shape)
+            counts
         }
-        None => (Counts::new(tree, plan, wanted), Shape::of(plan, wanted)),
+        None => Counts::new(tree, plan, wanted),
     };
-    (counts, Loan(Some((shape, end))))
+    (counts, Loan(Some((shape, tree.log.end()))))
 }
 
 impl Loan {
