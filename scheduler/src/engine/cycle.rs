@@ -25,7 +25,7 @@ pub(super) struct CycleProgress {
     /// All victims of this cycle.
     pub(super) preempted: BTreeSet<WorkloadId>,
     /// Workloads that this cycle gave quota. Later entries do not preempt them.
-    pub(super) assumed: Vec<WorkloadId>,
+    pub(super) admitted: Vec<WorkloadId>,
     /// The reservations of workloads that this cycle moved, with the domains that they keep.
     pub(super) moved: BTreeMap<WorkloadId, Box<QuotaReservation>>,
     /// Victims whose preemption this cycle issued first.
@@ -129,7 +129,7 @@ impl Engine {
         }
         self.forest.end_cycle();
         let victims = std::mem::take(&mut progress.preempted);
-        for id in victims.into_iter().chain(progress.assumed.drain(..)) {
+        for id in victims.into_iter().chain(progress.admitted.drain(..)) {
             self.set_preemptable(id, true);
         }
         // 6. Return the other heads to their queues.
@@ -341,7 +341,7 @@ impl Engine {
             wl.scan = None;
         });
         self.set_preemptable(entry.id, false);
-        progress.assumed.push(entry.id);
+        progress.admitted.push(entry.id);
         self.release_replaced_charge(entry, progress, now);
         self.add_entry_penalty(entry.id, entry.cq, now);
         let replaced = entry.replaced.and_then(|id| self.workloads.get(id));

@@ -214,14 +214,13 @@ impl Engine {
 
     /// Searches other topology domains within the nominated flavors. As in Kueue, the usage of this
     /// cycle's victims still counts: this entry may choose the same victims, and then waits.
-    pub(super) fn place_again(&mut self, entry: &mut CycleEntry, progress: &CycleProgress) {
+    pub(super) fn place_again(&mut self, entry: &mut CycleEntry, progress: &mut CycleProgress) {
         self.set_issued_preemptable(progress, true);
-        let mut moved = progress.moved.clone();
-        self.swap_reservations(&mut moved);
+        self.swap_reservations(&mut progress.moved);
         let mut tree = std::mem::take(&mut self.tree);
         let found = self.renominate(&mut tree, entry, &[]);
         self.tree = tree;
-        self.swap_reservations(&mut moved);
+        self.swap_reservations(&mut progress.moved);
         self.set_issued_preemptable(progress, false);
         if found.is_some() {
             self.record_search(entry);

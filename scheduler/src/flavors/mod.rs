@@ -17,4 +17,4 @@ pub(crate) use assignment::{Assignment, AssignmentMode};
 pub(crate) use filters::mismatch;
 pub(crate) use oracle::{PreemptionOracle, PreemptionPossibility};
 pub(crate) use reduce::largest_that_fits;
-pub(crate) use topology::{DomainNeed, PlacementContext, VictimPlacement, has_capacity};
+pub(crate) use topology::{DomainNeed, PlacementContext, has_capacity};

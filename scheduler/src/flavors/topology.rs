@@ -5,8 +5,6 @@ mod victims;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) use victims::VictimPlacement;
-
 use super::assignment::{Assignment, AssignmentMode, PodSetFlavors};
 use super::fungibility::PreemptionMode;
 use crate::cluster_queue::{ClusterQueueEntry, FlavorGroup};

@@ -78,7 +78,7 @@ impl<'a> FairPreemption<'a> {
         queue: NodeId,
         id: WorkloadId,
     ) -> Option<Obstacle> {
-        let need = Need { contested: &[fr], usage: &[(fr, amount)], pods: None };
+        let need = Need { contested: &[fr], usage: &[(fr, amount)], pods_fit: None };
         self.shift_own(tree, &need, 1);
         let nominal = self.within_nominal(tree, &[fr]);
         let shares = QueueWalk::new(tree, &self.preemptor, CandidateSupply::listed(Vec::new()))

@@ -51,7 +51,7 @@ impl PreemptionStrategy<'_> {
         wanted: RequestedAmount,
     ) -> PreemptionOutlook {
         let need =
-            Need { contested: &[wanted.fr], usage: &[(wanted.fr, wanted.amount)], pods: None };
+            Need { contested: &[wanted.fr], usage: &[(wanted.fr, wanted.amount)], pods_fit: None };
         let targets = if wanted.may_preempt { self.victims(tree, &need) } else { Vec::new() };
         // With enough victims, the engine needs none of the other workloads.
         let non_candidates =

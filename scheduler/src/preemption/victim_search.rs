@@ -6,10 +6,10 @@ use super::candidates::Preemptor;
 use super::{Target, TargetSelector};
 use crate::Amount;
 use crate::flavor_resource::FlavorResource;
-use crate::flavors::{Assignment, PreemptionOracle, PreemptionPossibility, VictimPlacement};
+use crate::flavors::{Assignment, PreemptionOracle, PreemptionPossibility};
 use crate::ids::WorkloadId;
 use crate::tree::QuotaTree;
-use crate::workloads::{QuotaReservation, Workloads};
+use crate::workloads::QuotaReservation;
 
 /// The need of a preemptor.
 pub(super) struct Need<'a> {
@@ -17,21 +17,11 @@ pub(super) struct Need<'a> {
     pub(super) contested: &'a [FlavorResource],
     /// The whole usage of the preemptor.
     pub(super) usage: &'a [(FlavorResource, Amount)],
-    /// Pods that need topology domains besides quota.
-    pub(super) pods: Option<&'a (dyn PodsFit + 'a)>,
+    /// Whether the pods find topology domains without some workloads. `None` if they need none.
+    pub(super) pods_fit: Option<&'a PodsFit<'a>>,
 }
 
-/// Whether the pods of a preemptor fit the topology without some workloads.
-pub(super) trait PodsFit {
-    fn fit_without(&self, victims: &[WorkloadId], workloads: &Workloads) -> bool;
-}
-
-/// The trial follows the victims.
-impl PodsFit for RefCell<VictimPlacement<'_>> {
-    fn fit_without(&self, victims: &[WorkloadId], workloads: &Workloads) -> bool {
-        self.borrow_mut().fits(victims, workloads)
-    }
-}
+type PodsFit<'a> = dyn Fn(&[WorkloadId]) -> bool + 'a;
 
 /// The victims of the last search for one pair. The flavor search asks first; for a workload with
 /// one resource, the nomination asks the same again.
@@ -56,7 +46,7 @@ impl<T: VictimSearch> PreemptionOracle for T {
         amount: Amount,
     ) -> (PreemptionPossibility, usize) {
         let targets =
-            self.victims(tree, &Need { contested: &[fr], usage: &[(fr, amount)], pods: None });
+            self.victims(tree, &Need { contested: &[fr], usage: &[(fr, amount)], pods_fit: None });
         let preemptor = self.preemptor();
         preemptor.shift_all(tree, &targets, -1);
         let (borrow, _) = tree.borrow_height(preemptor.cq.node, fr, amount);
@@ -85,14 +75,14 @@ impl<T: VictimSearch> TargetSelector for T {
             return targets.clone();
         }
         let (contested, usage) = (&assignment.contested()[..], &assignment.usage[..]);
-        let placement = self.preemptor().placement;
-        let pods = placement.and_then(|placement| placement.victim_search(assignment));
-        let pods = pods.map(RefCell::new);
-        let fits = pods.as_ref().map(|pods| pods as &dyn PodsFit);
-        let victims = self.victims(tree, &Need { contested, usage, pods: fits });
-        if let Some(pods) = pods {
-            pods.into_inner().end();
-        }
+        let Preemptor { placement, workloads, .. } = self.preemptor();
+        let search = placement.and_then(|placement| placement.victim_search(assignment));
+        let Some(search) = search.map(RefCell::new) else {
+            return self.victims(tree, &Need { contested, usage, pods_fit: None });
+        };
+        let pods_fit = |victims: &[WorkloadId]| search.borrow_mut().fits(victims, workloads);
+        let victims = self.victims(tree, &Need { contested, usage, pods_fit: Some(&pods_fit) });
+        search.into_inner().end();
         victims
     }
 }
@@ -122,9 +112,9 @@ impl Preemptor<'_> {
 
     /// Whether the preemptor's pods fit the topology without `gone`.
     fn has_domains(&self, need: &Need<'_>, gone: &[Target]) -> bool {
-        let Some(pods) = &need.pods else { return true };
+        let Some(pods_fit) = need.pods_fit else { return true };
         let gone: Vec<_> = gone.iter().map(|target| target.id).collect();
-        pods.fit_without(&gone, self.workloads)
+        pods_fit(&gone)
     }
 
     pub(crate) fn reservations_of(&self, targets: &[Target]) -> Vec<&QuotaReservation> {
