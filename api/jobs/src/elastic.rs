@@ -184,8 +184,8 @@ pub fn compare(job: &[PodSet], workload: &[PodSet]) -> Size {
     size
 }
 
-/// Whether a pod set of the job has other containers than in the Workload. Some kinds allow changes
-/// of the templates while the job runs.
+/// Whether a pod set of the job has other containers than in the Workload. Users may
+/// change the templates of a running job of some kinds.
 #[must_use]
 pub fn has_other_containers(workload: &[PodSet], job: &[PodSet]) -> bool {
     let of_job = |before: &PodSet| job.iter().find(|now| now.name == before.name);

@@ -95,7 +95,7 @@ impl Engine {
     }
 
     /// The largest free domain of each level, for each flavor with a topology and each resource
-    /// that queues cover. The cost grows with leaves, levels and resources.
+    /// that queues cover. Visits all levels above each leaf, once for each resource.
     pub fn largest_free_domains(&self) -> Vec<LargestFreeDomain> {
         if !self.forest.is_used() {
             return Vec::new();

@@ -50,8 +50,8 @@ impl<'a> DomainSearch<'a> {
             return self.levels().is_ok();
         }
         let slices = |id: DomainId| self.count(id).slices;
-        // Slices of a domain are the sum over its children, down to their level. So the roots know
-        // what the requested level and the levels above it hold together.
+        // Above the level of slices, a domain's count is the sum of its children's counts. So the sum
+        // of the highest level's counts is the number of slices that fit in all domains together.
         match required {
             true => self.tree.at_level(plan.level).any(|id| slices(id) >= asked),
             false => self.tree.at_level(0).map(slices).fold(0, i32::saturating_add) >= asked,

@@ -1,7 +1,7 @@
 //! Compares the results of a benchmark with those in `docs/benchmarks/recorded.json`.
 //!
-//! A figure's name is its path in the benchmark's document, such as `burst dispatch 1000 oursTo floor`. In the path, an element
-//! of a list has the values of the fields that distinguish it.
+//! A figure's name is its path in the benchmark's document, such as `burst dispatch 1000 oursTo floor`. An element of a
+//! list appears in the path by the values of the fields that identify it, such as `1000` by `jobs`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
