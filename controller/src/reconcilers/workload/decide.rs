@@ -109,7 +109,10 @@ pub(crate) fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Time
     }
     match workload::phase(subject) {
         Phase::Pending => {
-            pending::blockers(&mut edit, subject, facts, rules);
+            match pending::wait_for_queue(subject, facts, now) {
+                Some(wait) => plan.again(wait),
+                None => pending::blockers(&mut edit, subject, facts, rules),
+            }
             edit.sync_admitted();
         }
         Phase::QuotaReserved => checks::admit(&mut plan, &mut edit, subject, now),

@@ -1,5 +1,7 @@
 //! Workloads without quota: backoff, restarts, gates, and blockers of admission.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use switchyard_api::{
     conditions::{self, reasons},
@@ -131,6 +133,29 @@ pub(super) fn gates(
 /// The closed gates, if gates count.
 fn closed_gates<'a>(subject: &'a Workload, rules: &Rules) -> Option<&'a str> {
     workload::admission_gates(subject).filter(|_| !rules.ignores_admission_gates)
+}
+
+/// A queue that is missing or inactive is reported only once the workload is this old. Queue and job
+/// are often created together, and the watches of their kinds are not ordered: the workload may be
+/// seen first. Creation times have whole seconds, so the delay is one to two seconds.
+const QUEUE_MAY_FOLLOW: Duration = Duration::from_secs(2);
+
+/// Time until the queue of a new workload is reported as missing or inactive. `None` if that is due,
+/// or if its queue is there.
+pub(super) fn wait_for_queue(
+    subject: &Workload,
+    facts: &Facts,
+    now: Timestamp,
+) -> Option<Duration> {
+    let is_new = workload::condition(subject, conditions::QUOTA_RESERVED).is_none();
+    let runs = |policy: Option<StopPolicy>| policy.is_none_or(|policy| policy == StopPolicy::None);
+    let follows = subject.spec.is_active()
+        && !workload::queue_name(subject).is_empty()
+        && runs(facts.local_queue.as_ref().map(|queue| queue.spec.stop_policy))
+        && runs(facts.cluster_queue.as_ref().map(|queue| queue.spec.stop_policy))
+        && !facts.cluster_queue_active;
+    let left = QUEUE_MAY_FOLLOW.checked_sub(since(now, workload::created(subject)))?;
+    (is_new && follows && !left.is_zero()).then_some(left)
 }
 
 /// Sets `QuotaReserved` to what keeps the engine from considering a pending workload.

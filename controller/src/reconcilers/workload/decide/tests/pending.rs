@@ -37,6 +37,52 @@ fn unaffected_workload_is_unchanged() {
 }
 
 #[test]
+fn missing_queue_of_a_new_workload_is_reported_later() {
+    let created = |second: i64| {
+        workload("a").edit(|workload| workload.metadata.creation_timestamp = Some(Time(at(second))))
+    };
+    let missing = Facts::default;
+    let rules = Rules::default;
+    let cases = vec![
+        ("its queue may follow", created(99), missing(), rules()),
+        ("its queue does not follow", created(98), missing(), rules()),
+        (
+            "its cluster queue may become active",
+            created(99),
+            Facts { cluster_queue_active: false, ..open() },
+            rules(),
+        ),
+        (
+            "a stopped queue is reported at once",
+            created(100),
+            facts(StopPolicy::None, StopPolicy::Hold, &[]),
+            rules(),
+        ),
+        (
+            "a queue that was there is reported at once",
+            created(99).condition("QuotaReserved", false, "Pending", "x"),
+            missing(),
+            rules(),
+        ),
+    ];
+    insta::assert_snapshot!(table(cases), @r"
+    # its queue may follow
+    again in 1s
+    # its queue does not follow
+    100s QuotaReserved=False Misconfigured: LocalQueue lq doesn't exist
+    100s Admitted=False NoReservation: The workload has no reservation
+    # its cluster queue may become active
+    again in 1s
+    # a stopped queue is reported at once
+    100s QuotaReserved=False Suspended: ClusterQueue cq is inactive
+    100s Admitted=False NoReservation: The workload has no reservation
+    # a queue that was there is reported at once
+    5s QuotaReserved=False Misconfigured: LocalQueue lq doesn't exist
+    100s Admitted=False NoReservation: The workload has no reservation
+    ");
+}
+
+#[test]
 fn inactive_queue_blocks_the_workload() {
     let cases = vec![
         ("without a local queue", workload("a"), Facts::default(), Rules::default()),
