@@ -86,6 +86,44 @@ fn job_that_waits_is_shown_as_suspended() {
     });
 }
 
+/// A job that was never evicted lost its quota at no time.
+#[test]
+fn short_loss_of_a_cluster_costs_no_waiting_job_its_quota() {
+    fixture::run(async {
+        let fleet = fleet("short-loss").await;
+        let (quota, less) = ([("cpu", "4")], [("cpu", "1")]);
+        let tenant =
+            fleet.tenant("short-loss").hub(&quota).worker("west", &less).make().await.unwrap();
+        tenant.submit(tenant.job("first").cpu("1").run_forever()).await.unwrap();
+        fleet.await_pods("west", tenant.name(), 1).await.unwrap();
+        tenant.submit(tenant.job("second").cpu("1").run_forever()).await.unwrap();
+        let reserved = async || {
+            let workload = tenant.workload_of("second").await?;
+            let conditions = workload.status.unwrap_or_default().conditions;
+            let holds = |type_: &str| conditions.iter().find(|it| it.type_ == type_);
+            ensure!(holds("Evicted").is_none(), "it was evicted: {conditions:?}");
+            ensure!(holds("QuotaReserved").is_some_and(|it| it.status == "True"), "{conditions:?}");
+            Ok(())
+        };
+        eventually(SOON, "the second job to have quota", reserved).await.unwrap();
+
+        fleet.kill("west");
+        fleet.says("west", "AgentDisconnected", "").await.unwrap();
+        always(Duration::from_secs(3), "quota of the second job", reserved).await.unwrap();
+        fleet.restart_agent("west").unwrap();
+        fleet.connected("west").await.unwrap();
+        always(Duration::from_secs(3), "quota of the second job", reserved).await.unwrap();
+        tenant.hub_jobs().delete("first", &DeleteParams::background()).await.unwrap();
+        eventually(SOON, "the second job to run", async || {
+            let shown = shown(&fleet, &tenant, "second").await;
+            ensure!(shown == "Running", "{shown}");
+            reserved().await
+        })
+        .await
+        .unwrap();
+    });
+}
+
 #[test]
 fn queue_of_an_annotation_and_a_deleted_cluster_are_warned_of() {
     fixture::run(async {

@@ -50,7 +50,8 @@ pub struct DispatcherSettings {
     pub record_after: i64,
     /// An unanswered offer blocks the next offer for this long.
     pub answer_within: i64,
-    /// After a start, an unconnected cluster counts as unknown for this long, not as unable.
+    /// After a start, or after its connection was lost, an unconnected cluster counts as unknown
+    /// for this long, not as unable.
     pub start_grace: i64,
     /// First and longest delay of a refusal or eviction, after which the hub asks the cluster
     /// again.

@@ -5,6 +5,7 @@
 use switchyard_syntax::conditions::messages;
 
 use super::Dispatcher;
+use super::cluster_state::ClusterState;
 use super::tracked_workload::TrackedWorkload;
 use crate::capacity::{Fit, FitScore};
 use crate::{DispatchMode, Name, Reason, UnixMillis};
@@ -18,7 +19,7 @@ pub(super) enum ClusterAnswer {
     Waits(Vec<Reason>, u32),
     /// Cannot run it, or is not available.
     No(Vec<Reason>),
-    /// Unknown: the cluster just connected, or the hub just started.
+    /// Unknown: the cluster was just connected or lost, or the hub just started.
     Unknown(Vec<Reason>),
 }
 
@@ -107,12 +108,27 @@ impl Dispatcher {
         order.into_iter().map(|name| (name.clone(), self.answer(entry, &name, now))).collect()
     }
 
-    fn answer(&self, entry: &TrackedWorkload, name: &Name, now: UnixMillis) -> ClusterAnswer {
-        let starting = now < self.started + self.settings.start_grace;
-        let no = |code: &str, message: &str| {
-            let reasons = vec![Reason::new(code, message)];
-            if starting { ClusterAnswer::Unknown(reasons) } else { ClusterAnswer::No(reasons) }
+    /// The end of the grace period after the start of the hub, or after the cluster was connected or
+    /// lost.
+    fn unknown_until(&self, cluster: &ClusterState) -> UnixMillis {
+        let changed = match cluster.is_connected {
+            true => cluster.since,
+            false => cluster.lost_at.unwrap_or(cluster.since),
         };
+        changed.max(self.started).saturating_add(self.settings.start_grace)
+    }
+
+    /// When the first unknown answer becomes known.
+    pub(super) fn first_known(&self, answers: &[(Name, ClusterAnswer)]) -> Option<UnixMillis> {
+        answers
+            .iter()
+            .filter(|(_, answer)| matches!(answer, ClusterAnswer::Unknown(_)))
+            .filter_map(|(name, _)| self.clusters.get(name))
+            .map(|cluster| self.unknown_until(cluster))
+            .min()
+    }
+
+    fn answer(&self, entry: &TrackedWorkload, name: &Name, now: UnixMillis) -> ClusterAnswer {
         let Some(cluster) = self.clusters.get(name).filter(|cluster| cluster.exists) else {
             return ClusterAnswer::No(vec![Reason::new(
                 "ClusterNotFound",
@@ -126,7 +142,12 @@ impl Dispatcher {
             return ClusterAnswer::No(vec![Reason::new("Cordoned", "cordoned")]);
         }
         if !cluster.is_connected {
-            return no("NotConnected", "not connected");
+            // A short interruption, such as a new kubeconfig, costs no workload its quota.
+            let reasons = vec![Reason::new("NotConnected", "not connected")];
+            return match now < self.unknown_until(cluster) {
+                true => ClusterAnswer::Unknown(reasons),
+                false => ClusterAnswer::No(reasons),
+            };
         }
         if cluster.not_ready_since.is_some() {
             return ClusterAnswer::No(vec![Reason::new(
@@ -138,7 +159,7 @@ impl Dispatcher {
             // The cluster just connected and reports soon.
             let reasons =
                 vec![Reason::new("NotReported", "connected, has not reported its capacity yet")];
-            let fresh = now < cluster.since.max(self.started) + self.settings.start_grace;
+            let fresh = now < self.unknown_until(cluster);
             return match (fresh, cluster.has_synced) {
                 (true, _) => ClusterAnswer::Unknown(reasons),
                 // The cluster never reports capacity: ask it.

@@ -10,6 +10,9 @@ use crate::{ClusterConfig, Name, UnixMillis};
 /// and an unanswered ping ends the session sooner.
 const DELIVERED_AFTER: i64 = 30_000;
 
+/// Milliseconds after which a session counts as one that lasts.
+const LASTING: i64 = 10_000;
+
 /// Whether a session that is open since `since` has delivered an assignment sent at `at`.
 pub(super) fn has_delivered_since(since: UnixMillis, at: UnixMillis, now: UnixMillis) -> bool {
     now >= since.max(at) + DELIVERED_AFTER
@@ -44,6 +47,9 @@ pub(crate) struct ClusterState {
     pub(super) is_truncated: bool,
     /// When `is_connected` last changed.
     pub(super) since: UnixMillis,
+    /// When it was lost: the first time, or after a connection that had lasted. A cluster that comes
+    /// and goes gets no new grace.
+    pub(super) lost_at: Option<UnixMillis>,
     /// It reported its capacity in this session.
     pub(super) has_reported: bool,
     /// Number of the event after which refusals no longer count: it reconnected, was uncordoned, or
@@ -107,9 +113,13 @@ impl ClusterState {
     pub(super) fn set_connected(&mut self, is_connected: bool, now: UnixMillis) {
         let before = std::mem::take(self);
         let not_ready_since = before.not_ready_since.filter(|_| !is_connected);
+        let has_lasted = now >= before.since.saturating_add(LASTING);
+        let is_lost = !is_connected && (before.lost_at.is_none() || has_lasted);
+        let lost_at = if is_lost { Some(now) } else { before.lost_at };
         *self = Self {
             is_connected,
             not_ready_since,
+            lost_at,
             since: now,
             has_been_used: before.has_been_used || is_connected,
             has_connected: before.has_connected || is_connected,

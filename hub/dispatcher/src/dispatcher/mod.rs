@@ -30,6 +30,7 @@ mod tracked_workload;
 mod uid_aliases;
 mod workload_events;
 mod workload_slices;
+mod write_pace;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,6 +92,8 @@ pub struct Dispatcher {
     /// Postponed scans of waiting workloads, by cluster.
     pub(crate) due_scans: BTreeSet<(UnixMillis, Name)>,
     pub(crate) dirty: BTreeSet<Uid>,
+    /// The next free turn of `write_pace`.
+    next_turn: UnixMillis,
     decided: u64,
     /// Number of events so far, including the current one.
     pub(crate) events: u64,
@@ -116,6 +119,7 @@ impl Dispatcher {
             timers: BTreeSet::new(),
             due_scans: BTreeSet::new(),
             dirty: BTreeSet::new(),
+            next_turn: now,
             decided: 0,
             events: 0,
         }

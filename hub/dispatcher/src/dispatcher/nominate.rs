@@ -69,12 +69,16 @@ impl Dispatcher {
         match &entry.reservation {
             Some(reserved) if reserved.needs_other_checks => {
                 let answers = self.answers(entry, now);
-                let is_no =
-                    |(_, answer): &(Name, ClusterAnswer)| matches!(answer, ClusterAnswer::No(_));
-                if self.settings.mode == DispatchMode::BestFit && answers.iter().all(is_no) {
+                let cannot = |(_, answer): &(Name, ClusterAnswer)| {
+                    matches!(answer, ClusterAnswer::No(_) | ClusterAnswer::Unknown(_))
+                };
+                if self.settings.mode == DispatchMode::BestFit && answers.iter().all(cannot) {
                     // Do not start other checks, such as one that adds nodes, for a workload that
                     // no cluster can run.
-                    self.return_reservation(entry, none_can(&answers), now, out);
+                    match self.first_known(&answers) {
+                        Some(known) => entry.wake_at(known.max(now + 500)),
+                        None => self.return_reservation(entry, none_can(&answers), now, out),
+                    }
                 } else if self.may_write(entry, now) {
                     entry
                         .start_write(WorkloadWrite::Record { message: None, nominated: None }, out);
@@ -239,9 +243,8 @@ impl Dispatcher {
                 .min();
             if let Some((.., cluster)) = shortest {
                 self.offer(entry, &cluster, now, out);
-            } else if answers.iter().any(|(_, answer)| matches!(answer, ClusterAnswer::Unknown(_)))
-            {
-                entry.wake_at((self.started + self.settings.start_grace).max(now + 500));
+            } else if let Some(known) = self.first_known(&answers) {
+                entry.wake_at(known.max(now + 500));
             } else {
                 self.return_reservation(entry, none_can(&answers), now, out);
                 return;
@@ -365,7 +368,11 @@ impl Dispatcher {
         if entry.last_recorded.as_ref().is_some_and(|(recorded, _)| *recorded == message) {
             return;
         }
-        if entry.pending_write.is_none() && self.may_write(entry, now) {
+        let is_first = entry.last_recorded.is_none();
+        if entry.pending_write.is_none()
+            && self.may_write(entry, now)
+            && (is_first || self.has_turn(entry, now))
+        {
             entry.last_recorded = Some((message.clone(), now));
             entry.start_write(
                 WorkloadWrite::Record { message: Some(message), nominated: None },

@@ -16,7 +16,8 @@ impl Dispatcher {
         now: UnixMillis,
         out: &mut Vec<DispatchAction>,
     ) {
-        if !self.may_write(entry, now) {
+        let is_written = entry.reservation.is_none();
+        if !self.may_write(entry, now) || is_written && !self.has_turn(entry, now) {
             return;
         }
         entry.nomination = None;

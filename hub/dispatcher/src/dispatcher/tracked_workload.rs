@@ -132,6 +132,8 @@ pub(crate) struct TrackedWorkload {
     pub(super) returned_in_a_row: u32,
     /// Message last written to the check, and when.
     pub(super) last_recorded: Option<(String, UnixMillis)>,
+    /// Its turn to write, while it waits for one.
+    pub(super) turn: Option<UnixMillis>,
     /// The resource version for which its quota was released.
     pub(super) released_version: Option<u64>,
     /// The cluster that was last committed.
@@ -179,6 +181,7 @@ impl TrackedWorkload {
             refusals: Refusals::default(),
             returned_in_a_row: 0,
             last_recorded: None,
+            turn: None,
             released_version: None,
             unsaved_end: None,
             cleared_attempts: BTreeMap::new(),

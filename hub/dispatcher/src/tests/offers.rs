@@ -125,6 +125,72 @@ fn start_gives_clusters_time_to_connect() {
 }
 
 #[test]
+fn short_loss_of_all_clusters_keeps_reservation() {
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 500, 4000)]);
+    let reserved = || facts("w").with(|it| it.reserved = true);
+    bench.reserve(facts("w"));
+    assert_eq!(bench.take(), ["Reserve w/1 on a"]);
+    bench.down("a");
+    bench.later(9_000);
+    let waits = "record w: Waiting for a worker cluster: a: not connected None";
+    assert_eq!(bench.take(), ["Absent w/1 on a", waits]);
+    bench.written(WriteOutcome::Done, reserved());
+    bench.connect("a", &[]);
+    bench.capacity("a", 4000, 4000);
+    assert_eq!(bench.take(), ["Reserve w/2 on a"]);
+
+    bench.later(10_000);
+    assert_eq!(bench.take(), ["record w: Waiting for a worker cluster: a: was asked None"]);
+    bench.written(WriteOutcome::Done, reserved());
+    bench.down("a");
+    bench.later(9_000);
+    assert_eq!(bench.take(), ["Absent w/2 on a"]);
+    bench.later(2_000);
+    assert_eq!(bench.take(), ["retry w: No worker cluster can run it: a: not connected"]);
+}
+
+#[test]
+fn cluster_that_comes_and_goes_gets_no_new_grace() {
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 500, 4000)]);
+    bench.reserve(facts("w"));
+    for round in 0..6 {
+        bench.down("a");
+        bench.later(1_000);
+        if round == 0 {
+            bench.written(WriteOutcome::Done, facts("w").with(|it| it.reserved = true));
+        }
+        bench.connect("a", &[]);
+        bench.later(1_000);
+    }
+    let returned = "retry w: No worker cluster can run it: a: not connected";
+    let log = bench.take();
+    assert!(log.iter().any(|line| line == returned), "{log:?}");
+}
+
+/// Thousands of workloads that wait for one cluster cost the API server a bounded rate of writes.
+#[test]
+fn reservations_are_returned_at_a_pace() {
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
+    bench.down("a");
+    bench.later(20_000);
+    bench.take();
+    let reserved = |number: u32| facts(&format!("w{number}")).with(|it| it.reserved = true);
+    for number in 0..200 {
+        bench.apply(DispatchEvent::WorkloadChanged(reserved(number)));
+    }
+    let retries = |log: Vec<String>| log.iter().filter(|line| line.starts_with("retry")).count();
+    let at_once = retries(bench.take());
+    assert!((1..=21).contains(&at_once), "{at_once}");
+    bench.later(1_000);
+    let in_a_second = retries(bench.take());
+    assert!((24..=26).contains(&in_a_second), "{in_a_second}");
+    for _ in 0..10 {
+        bench.later(1_000);
+    }
+    assert_eq!(at_once + in_a_second + retries(bench.take()), 200);
+}
+
+#[test]
 fn other_checks_precede_offers() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
     let reserved = MemoryReservation { check: "mk".into(), needs_other_checks: true };

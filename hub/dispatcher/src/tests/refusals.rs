@@ -149,6 +149,8 @@ fn lost_or_drained_cluster_has_no_refusal() {
         bench.observe("a", "w", 1, State::Gone);
         bench.take();
         bench.written(WriteOutcome::Done, facts("w").with(|it| it.attempt = 1));
+        // A shorter loss costs no reservation.
+        bench.later(10 * SECOND);
         bench.reserve(facts("w").with(|it| it.attempt = 1));
         let log = bench.take();
         let given_back = format!("No worker cluster can run it: {said}");
