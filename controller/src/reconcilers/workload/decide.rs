@@ -14,6 +14,7 @@ use switchyard_api::{
     conditions::{self, reasons},
     names,
     v1beta2::{Workload, WorkloadStatus},
+    variants,
 };
 
 use super::{Facts, Rules};
@@ -65,6 +66,26 @@ pub(crate) enum Notification {
 }
 
 impl Plan {
+    /// Whether it only changes the reason why a pending workload waits, and only its user reads
+    /// that. A hub reads those of copies, and concurrent admission those of variants.
+    pub(super) fn only_explains(&self, subject: &Workload) -> bool {
+        let Some(status) = &self.status else { return false };
+        let rest = |status: &WorkloadStatus| {
+            let mut rest = status.clone();
+            rest.conditions.retain(|condition| {
+                ![conditions::QUOTA_RESERVED, conditions::ADMITTED]
+                    .contains(&condition.type_.as_str())
+            });
+            rest
+        };
+        let is_read = workload::is_sent(subject) || variants::parent_of(subject).is_some();
+        workload::phase(subject) == Phase::Pending
+            && !is_read
+            && !(self.deactivate || self.release || self.delete)
+            && self.notifications.is_empty()
+            && rest(status) == subject.status.as_ref().map(rest).unwrap_or_default()
+    }
+
     fn again(&mut self, after: Duration) {
         self.again = Some(self.again.map_or(after, |known| known.min(after)));
     }
@@ -109,7 +130,7 @@ pub(crate) fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Time
     }
     match workload::phase(subject) {
         Phase::Pending => {
-            match pending::wait_for_queue(subject, facts, now) {
+            match pending::queue_grace_left(subject, facts, now) {
                 Some(wait) => plan.again(wait),
                 None => pending::blockers(&mut edit, subject, facts, rules),
             }

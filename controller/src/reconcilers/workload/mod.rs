@@ -11,10 +11,11 @@ mod facts;
 mod perform;
 mod triggers;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 pub(crate) use decide::{Notification, Plan, decide};
 pub(crate) use facts::{Facts, PodsReadyRules, Readiness, Rules};
+use perform::Reconciler;
 use tokio_util::sync::CancellationToken;
 
 use crate::{context::Context, engine::views::Views};
@@ -31,7 +32,19 @@ pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: Cancella
     let inactive =
         triggers::on_inactive_queues(ctx.clone(), views.clone(), queue.clone(), shutdown.clone());
     let rules = Rules::of(&ctx.config);
-    let (ctx, views, rules) = (&ctx, &views, &rules);
-    let reconcile = |key| async move { perform::reconcile(ctx, views, rules, key).await };
-    tokio::join!(work_queue::run(queue, WORKERS, shutdown, reconcile), again, inactive);
+    let explanations = Queue::default();
+    let reconciler = &Reconciler {
+        ctx: &ctx,
+        views: &views,
+        rules: &rules,
+        queue: &queue,
+        explanations: &explanations,
+        written: Mutex::default(),
+    };
+    tokio::join!(
+        work_queue::run(queue.clone(), WORKERS, shutdown.clone(), |key| reconciler.reconcile(key)),
+        work_queue::run(explanations.clone(), 1, shutdown, |key| reconciler.explain(key)),
+        again,
+        inactive
+    );
 }

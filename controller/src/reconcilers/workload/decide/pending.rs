@@ -138,24 +138,28 @@ fn closed_gates<'a>(subject: &'a Workload, rules: &Rules) -> Option<&'a str> {
 /// A queue that is missing or inactive is reported only once the workload is this old. Queue and job
 /// are often created together, and the watches of their kinds are not ordered: the workload may be
 /// seen first. Creation times have whole seconds, so the delay is one to two seconds.
-const QUEUE_MAY_FOLLOW: Duration = Duration::from_secs(2);
+const QUEUE_GRACE: Duration = Duration::from_secs(2);
 
 /// Time until the queue of a new workload is reported as missing or inactive. `None` if that is due,
-/// or if its queue is there.
-pub(super) fn wait_for_queue(
+/// if its queue is there, or if the workload is a copy, whose hub waits for the report.
+pub(super) fn queue_grace_left(
     subject: &Workload,
     facts: &Facts,
     now: Timestamp,
 ) -> Option<Duration> {
     let is_new = workload::condition(subject, conditions::QUOTA_RESERVED).is_none();
-    let runs = |policy: Option<StopPolicy>| policy.is_none_or(|policy| policy == StopPolicy::None);
-    let follows = subject.spec.is_active()
+    let may_run =
+        |policy: Option<StopPolicy>| policy.is_none_or(|policy| policy == StopPolicy::None);
+    let may_follow = subject.spec.is_active()
+        && !workload::is_sent(subject)
         && !workload::queue_name(subject).is_empty()
-        && runs(facts.local_queue.as_ref().map(|queue| queue.spec.stop_policy))
-        && runs(facts.cluster_queue.as_ref().map(|queue| queue.spec.stop_policy))
+        && may_run(facts.local_queue.as_ref().map(|queue| queue.spec.stop_policy))
+        && may_run(facts.cluster_queue.as_ref().map(|queue| queue.spec.stop_policy))
         && !facts.cluster_queue_active;
-    let left = QUEUE_MAY_FOLLOW.checked_sub(since(now, workload::created(subject)))?;
-    (is_new && follows && !left.is_zero()).then_some(left)
+    let created = workload::created(subject);
+    let left = QUEUE_GRACE.saturating_sub(since(now, created));
+    // A creation in the future is one by another clock.
+    (is_new && may_follow && created <= now && !left.is_zero()).then_some(left)
 }
 
 /// Sets `QuotaReserved` to what keeps the engine from considering a pending workload.

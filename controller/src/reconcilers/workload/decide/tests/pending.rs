@@ -465,3 +465,20 @@ fn deactivated_during_eviction_resets_its_cause() {
     let again = evicted.status(|it| *it = status);
     assert!(!decide(&again, &facts, &Rules::default(), at(101)).deactivate);
 }
+
+#[test]
+fn explanation_is_told_from_a_change_that_matters() {
+    let only_explains = |subject: &Workload, facts: Facts| {
+        decide(subject, &facts, &Rules::default(), at(100)).only_explains(subject)
+    };
+    let waits = || workload("a").condition("QuotaReserved", false, "Pending", "x");
+    let gone = || Facts { cluster_queue_active: false, ..open() };
+    assert!(only_explains(&waits(), gone()), "its queue is inactive");
+    let copy = waits().annotation(names::WORKLOAD_UID, "u");
+    assert!(!only_explains(&copy, gone()), "its hub reads it");
+    let backed_off = waits().condition("Requeued", false, "AdmissionCheck", "x");
+    assert!(!only_explains(&backed_off, gone()), "its backoff has ended too");
+    let quota = workload("a").reserved("cq").check("ac", CheckState::Pending, "");
+    assert!(!only_explains(&quota, gone()), "it has quota");
+    assert!(!only_explains(&waits().inactive(), open()), "it is deactivated");
+}
