@@ -159,7 +159,9 @@ impl Ledger {
             desired.phase == switchyard_proto::v1::Phase::Absent
                 && desired.attempt == reported.attempt
         });
-        if reported.state == State::Gone && buried && entry.observed_attempt().is_none() {
+        // An object may still be created by a request without an answer. Then this report is from
+        // before the tombstone, and the hub waits for another.
+        if reported.state == State::Gone && buried && entry.is_gone() {
             self.desired.forget(&reported.uid);
         }
     }

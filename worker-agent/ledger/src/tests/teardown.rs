@@ -99,6 +99,25 @@ fn tombstone_without_objects_reports_gone_each_session() {
     assert!(bench.ledger.is_empty());
 }
 
+/// The hub keeps the tombstone until the agent answers it.
+#[test]
+fn gone_from_before_the_tombstone_does_not_answer_it() {
+    let mut bench = Bench::open();
+    bench.assign(1, Phase::Reserve);
+    bench.answer(Outcome::Rejected(Rejection::refused("Why", "not here")));
+    bench.desire(Vec::new(), true).unwrap();
+    assert_eq!(bench.reported_states().last(), Some(&(1, State::Gone)));
+    // The hub has not processed that yet.
+    bench.assign(1, Phase::Reserve);
+    assert_eq!(bench.new_actions(), ["create Workload"]);
+    bench.assign(1, Phase::Absent);
+    bench.persist();
+    assert!(bench.reported_states().is_empty(), "it may still be created");
+    bench.answer(Outcome::Rejected(Rejection::refused("Why", "not here")));
+    assert_eq!(bench.reported_states(), [(1, State::Gone)]);
+    assert!(bench.persist().ledger.is_empty());
+}
+
 #[test]
 fn higher_attempt_deletes_lower_before_it_starts() {
     let mut bench = Bench::running();
