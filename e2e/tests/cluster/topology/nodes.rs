@@ -169,8 +169,11 @@ fn pod_sent_to_a_deleted_node_is_ended_and_replaced() {
         let (next, _) = eventually(WAIT, "another host", again).await.unwrap();
         assert_ne!(next, pod);
         let ended = racks.pods().get(&pod).await.unwrap().status.unwrap_or_default();
-        let conditions = ended.conditions.into_iter().flatten().map(|it| it.type_);
-        assert!(conditions.into_iter().any(|it| it == "TerminatedByKueue"), "{:?}", ended.phase);
+        let conditions: Vec<_> =
+            ended.conditions.into_iter().flatten().map(|it| it.type_).collect();
+        for type_ in ["TerminatedByKueue", "DisruptionTarget"] {
+            assert!(conditions.iter().any(|it| it == type_), "{:?}: {conditions:?}", ended.phase);
+        }
     });
 }
 

@@ -56,6 +56,9 @@ const NOT_READY_LIMIT: Duration = Duration::from_secs(30);
 
 /// Kueue's condition, reason, event and message of pods that cannot start on their node.
 const TERMINATED: &str = "TerminatedByKueue";
+/// Kubernetes' condition of pods that a disruption ends. A Job's `podFailurePolicy` can then ignore
+/// them.
+const DISRUPTED: &str = "DisruptionTarget";
 const UNSCHEDULABLE: &str = "UnschedulableOnAssignedNode";
 const POD_MESSAGE: &str = "Pod terminated by Kueue NodeController due to node taint";
 /// Reason and message of evicted pods whose node is gone.
@@ -378,12 +381,15 @@ async fn fail_pod(ctx: &Context, pod: &PodRecord, reason: &str, message: &str) -
     }
     let key = Key::of(pod);
     let api: Api<Pod> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    let condition = json!({
-        "type": TERMINATED, "status": "True", "reason": reason, "message": message,
-        "lastTransitionTime": switchyard_platform::clock::whole_seconds(ctx.clock.now()).to_string(),
+    let now = switchyard_platform::clock::whole_seconds(ctx.clock.now()).to_string();
+    let conditions = [TERMINATED, DISRUPTED].map(|type_| {
+        json!({
+            "type": type_, "status": "True", "reason": reason, "message": message,
+            "lastTransitionTime": now,
+        })
     });
     // A strategic merge patch merges conditions by type.
-    let patch = json!({"metadata": {"uid": pod.meta().uid}, "status": {"phase": "Failed", "conditions": [condition]}});
+    let patch = json!({"metadata": {"uid": pod.meta().uid}, "status": {"phase": "Failed", "conditions": conditions}});
     let params = PatchParams {
         field_manager: Some(names::JOB_CONTROLLER_MANAGER.into()),
         ..PatchParams::default()
