@@ -64,13 +64,13 @@ pub fn parse(bytes: &[u8], exec: ExecPlugins) -> Result<Kubeconfig, BadKubeconfi
     let unreadable =
         |why: String| insecure(format!("failed to parse kubeconfig(apiconfig): {why}"));
     let text = std::str::from_utf8(bytes).map_err(|_| unreadable("not text".into()))?;
-    let config =
-        Kubeconfig::from_yaml(text).map_err(|error| unreadable(first_line(&error.to_string())))?;
+    let config = Kubeconfig::from_yaml(text)
+        .map_err(|error| unreadable(without_values(&error.to_string())))?;
     for user in config.auth_infos.iter().filter_map(|user| user.auth_info.as_ref()) {
         check_user(user, exec).map_err(insecure)?;
     }
     for named in &config.clusters {
-        let name = &named.name;
+        let name = shortened(&named.name);
         let cluster = named.cluster.as_ref();
         if cluster.and_then(|cluster| cluster.insecure_skip_tls_verify) == Some(true) {
             return Err(insecure(format!(
@@ -103,9 +103,29 @@ pub fn parse(bytes: &[u8], exec: ExecPlugins) -> Result<Kubeconfig, BadKubeconfi
     Ok(config)
 }
 
-/// Drops the reader's excerpt, which may show a credential.
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
+/// The reader's message without the value that it quotes, which may be a credential. Names of fields
+/// stay.
+fn without_values(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let Some(invalid) = line.find("invalid ") else { return line.to_owned() };
+    let (before, after) = line.split_at(invalid);
+    match (after.find(['"', '`']), after.rfind(['"', '`'])) {
+        (Some(first), Some(last)) if first < last => {
+            format!("{before}{}...{}", &after[..=first], &after[last..])
+        }
+        (Some(first), _) => format!("{before}{}...", &after[..first]),
+        _ => line.to_owned(),
+    }
+}
+
+/// Length of the longest name of a Kubernetes object. Longer names are cut in messages.
+const LONGEST_NAME: usize = 253;
+
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(LONGEST_NAME) {
+        Some((end, _)) => format!("{}...", &name[..end]),
+        None => name.to_owned(),
+    }
 }
 
 fn check_user(user: &AuthInfo, exec: ExecPlugins) -> Result<(), String> {
@@ -251,5 +271,21 @@ mod tests {
                 .message()
                 .starts_with("load client config failed: failed to parse kubeconfig(apiconfig): ")
         );
+    }
+
+    #[test]
+    fn message_about_a_bad_kubeconfig_shows_no_credential() {
+        let said = |text: &str| parse(text.as_bytes(), ExecPlugins::Refused).unwrap_err().message();
+        for secret in ["s3cr3t", "'s3cr3t'", "12345678901234567890"] {
+            for text in [secret.to_owned(), format!("users: {secret}"), format!("- {secret}")] {
+                let said = said(&text);
+                assert!(!said.contains(secret.trim_matches('\'')), "{said}");
+            }
+        }
+        let long = said(
+            &config("", "token: t").replace("name: w", &format!("name: {}", "w".repeat(9_999))),
+        );
+        assert!(long.ends_with("w..."), "{long}");
+        assert!(long.len() < 400, "{}", long.len());
     }
 }
