@@ -9,8 +9,8 @@ use crate::run;
 
 /// Programs of the other version.
 const PROGRAMS: [&str; 2] = ["switchyard-hub", "switchyard-agent"];
-/// The variable from which the test takes their directory.
-const OTHER: &str = "SWITCHYARD_OTHER_BINARIES";
+/// The variable from which the test takes their directory. Without it, the test is not run.
+pub(crate) const OTHER: &str = "SWITCHYARD_OTHER_BINARIES";
 const TEST: &str = "hub_and_agents_of_two_versions_work_together";
 
 #[derive(clap::Args)]

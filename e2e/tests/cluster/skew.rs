@@ -71,11 +71,9 @@ async fn connected(fleet: &Fleet) {
 }
 
 #[test]
+#[ignore = "needs the programs of another version: cargo xtask skew"]
 fn hub_and_agents_of_two_versions_work_together() {
-    let Some(other) = env::var_os(OTHER).map(PathBuf::from) else {
-        println!("skipped: {OTHER} names no directory; `cargo xtask skew` sets it");
-        return;
-    };
+    let other = env::var_os(OTHER).map(PathBuf::from).expect("`cargo xtask skew` sets it");
     fixture::run(async move {
         let current = switchyard_e2e::paths::binary("switchyard-hub").unwrap();
         let current = current.parent().unwrap();

@@ -13,7 +13,7 @@ use super::changed::ClusterTests;
 use super::libtest::{self, Outcome};
 use super::nodes;
 use crate::report::{Counts, Failure, Report, Tier};
-use crate::{run, times};
+use crate::{run, skew, times};
 
 /// Seconds of each file on two cores, for a machine without measurements. They only decide the order.
 const RECORDED: &str = include_str!("../../../e2e/tests/cluster/seconds.json");
@@ -91,6 +91,9 @@ fn take(queue: &Mutex<VecDeque<File>>) -> Option<File> {
 pub(super) fn list(program: &Program, filter: Option<&str>) -> anyhow::Result<Vec<File>> {
     let mut list = Command::new(&program.path);
     list.args(["--list", "--format", "terse"]).args(filter);
+    if std::env::var_os(skew::OTHER).is_none() {
+        list.args(["--skip", "skew::"]);
+    }
     let files = by_file(&run::output(list)?);
     let mut files: Vec<File> =
         files.into_iter().map(|(name, tests)| File { name, tests }).collect();
@@ -121,7 +124,7 @@ pub(super) fn one(report: &Report, tier: Tier, title: &str, mut command: Command
     let start = Instant::now();
     let ran = report.part(tier, title, || {
         prepare(&mut command);
-        command.arg("--exact").args(&file.tests);
+        command.args(["--include-ignored", "--exact"]).args(&file.tests);
         libtest::run(title, command, true)
     });
     let Some(outcome) = ran else { return };
