@@ -20,18 +20,22 @@ const NAMESPACE: &str = "switchyard-system";
 const OF_CLUSTER: &str = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,\
                           validatingadmissionpolicybindings,clusterrolebindings,clusterroles";
 
-/// The manifests of a package as a release has it.
-fn of_a_release() -> Vec<Manifest> {
-    let helm = Helm::new(None, NAMESPACE);
+/// The chart's package, as a release has it.
+fn released_package() -> Vec<u8> {
     let images = ReleasedImages {
         registry: "registry.example/team".to_owned(),
         hub: IMAGE_DIGEST.to_owned(),
         agent: IMAGE_DIGEST.to_owned(),
     };
     let time = "2026-11-26T04:38:18Z".parse().unwrap();
-    let bytes = package(&paths::root().join("deploy/charts/switchyard"), &images, time).unwrap();
+    package(&paths::root().join("deploy/charts/switchyard"), &images, time).unwrap()
+}
+
+/// The manifests that are made from the package.
+fn of_a_release() -> Vec<Manifest> {
+    let helm = Helm::new(None, NAMESPACE);
     let file = helm.home.path().join("switchyard.tgz");
-    std::fs::write(&file, bytes).unwrap();
+    std::fs::write(&file, released_package()).unwrap();
     helm.ok(&["lint", "--strict", file.to_str().unwrap()]);
     manifests(&helm.program, &file).unwrap()
 }
@@ -60,10 +64,11 @@ fn manifest_of_each_mode_is_applied_again_and_removed() {
             Environment::builder("applied").cluster(ClusterSpec::new("one")).start().await.unwrap();
         let cluster = environment.cluster("one");
         let manifests = tokio::task::spawn_blocking(of_a_release).await.unwrap();
-        for (manifest, name, program) in [
-            (&manifests[0], "switchyard", "switchyard-hub"),
-            (&manifests[1], "switchyard-hub", "switchyard-hub"),
-            (&manifests[2], "switchyard-agent", "switchyard-agent"),
+        for (manifest, name, program, mode) in [
+            (&manifests[0], "switchyard", "switchyard-hub", None),
+            (&manifests[2], "switchyard-agent", "switchyard-agent", None),
+            // The last one: from then on, kubectl conflicts with Helm.
+            (&manifests[1], "switchyard-hub", "switchyard-hub", Some("mode=hub")),
         ] {
             let file = cluster.state_dir().join(manifest.name);
             std::fs::write(&file, &manifest.yaml).unwrap();
@@ -93,6 +98,17 @@ fn manifest_of_each_mode_is_applied_again_and_removed() {
                 first.metadata.generation, second.metadata.generation,
                 "applied again, nothing changes"
             );
+            if let Some(mode) = mode {
+                let file = cluster.state_dir().join("switchyard.tgz");
+                std::fs::write(&file, released_package()).unwrap();
+                let install = ["install", "switchyard", file.to_str().unwrap()];
+                let takes_over = ["--take-ownership", "--force-conflicts", "--set", mode];
+                Helm::new(Some(cluster), NAMESPACE).ok(&[&install[..], &takes_over[..]].concat());
+                let third = deployment(cluster, name).await;
+                assert_eq!(second.metadata.uid, third.metadata.uid, "Helm takes it over");
+                let ca = ca_bundle(cluster).await;
+                assert_eq!(ca.as_deref(), Some(cluster.ca_pem().as_bytes()), "{mode}");
+            }
 
             let selector = "--selector=app.kubernetes.io/instance=switchyard";
             kubectl(cluster, &["delete", OF_CLUSTER, selector]);
