@@ -137,11 +137,15 @@ fn pods_below_disabled_kinds_run_by_quota_of_the_job_above() {
         let jobset = "jobset.x-k8s.io/v1alpha2";
         let below = place.object(jobset, "JobSet", &set("below", owner(&wrapper))).await.unwrap();
         let alone = place.object(jobset, "JobSet", &set("alone", json!([]))).await.unwrap();
+        // Together, the pods below the AppWrapper ask for what it is charged.
         for (name, of) in [("of-below", &below), ("of-alone", &alone)] {
             place
                 .create(pod(
                     name,
-                    &json!({"metadata": {"labels": {QUEUE: null}, "ownerReferences": owner(of)}}),
+                    &json!({
+                        "metadata": {"labels": {QUEUE: null}, "ownerReferences": owner(of)},
+                        "spec": {"containers": [container("50m")]},
+                    }),
                 ))
                 .await;
             place.running(name).await;
@@ -158,7 +162,7 @@ fn pods_below_disabled_kinds_run_by_quota_of_the_job_above() {
                 "replicas": 1, "selector": {"matchLabels": {"app": "web"}},
                 "template": {
                     "metadata": {"labels": {"app": "web"}, "annotations": {RUN_FOR: "forever"}},
-                    "spec": {"containers": [container("100m")]},
+                    "spec": {"containers": [container("50m")]},
                 },
             },
         }))
