@@ -8,10 +8,11 @@ use super::Dispatcher;
 use super::tracked_workload::TrackedWorkload;
 use crate::UnixMillis;
 
-/// Milliseconds between two turns. A returned reservation causes about four writes.
-const INTERVAL: i64 = 40;
+/// Milliseconds between two turns. A returned reservation causes about six writes and four events,
+/// until the workload waits again.
+const INTERVAL: i64 = 150;
 /// So many turns are granted at once after a quiet time.
-const BURST: i64 = 20;
+const BURST: i64 = 5;
 /// Milliseconds after which an unused turn is void.
 const VALID_FOR: i64 = 5_000;
 
