@@ -7,6 +7,7 @@
 //! The job reconciler starts and stops jobs, and releases quota once their pods are gone.
 
 mod decide;
+mod explanation_limit;
 mod facts;
 mod perform;
 mod triggers;
@@ -39,7 +40,7 @@ pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: Cancella
         rules: &rules,
         queue: &queue,
         explanations: &explanations,
-        written: Mutex::default(),
+        explanation_limit: Mutex::default(),
     };
     tokio::join!(
         work_queue::run(queue.clone(), WORKERS, shutdown.clone(), |key| reconciler.reconcile(key)),

@@ -1,17 +1,16 @@
 //! Performs decisions about workloads.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::ResourceExt;
 use serde_json::json;
 use switchyard_api::{conditions::reasons::events, names, v1beta2::Workload};
 use tokio::time::{Instant, sleep};
 
-use super::{Facts, Notification, Plan, Rules, decide};
+use super::{
+    Facts, Notification, Plan, Rules, decide,
+    explanation_limit::{ExplanationLimit, pause_after},
+};
 use crate::{
     context::{Context, delete_workload, patch_metadata, patch_status},
     engine::{admission::admitted_note, views::Views},
@@ -23,30 +22,6 @@ use switchyard_platform::{
     work_queue::{Outcome, Queue},
 };
 
-/// Least and longest pause between two explanations.
-const PAUSE: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
-/// So many explanations of one namespace are written at once in a second. Further ones wait.
-const AT_ONCE: u32 = 20;
-
-/// Explanations of this second, by namespace.
-#[derive(Debug, Default)]
-pub(super) struct Written {
-    since: Option<Instant>,
-    counts: BTreeMap<String, u32>,
-}
-
-impl Written {
-    /// Whether one more of this namespace may be written now. Counts it.
-    fn admits(&mut self, namespace: &str, now: Instant) -> bool {
-        if self.since.is_none_or(|since| now >= since + Duration::from_secs(1)) {
-            *self = Self { since: Some(now), counts: BTreeMap::new() };
-        }
-        let count = self.counts.entry(namespace.to_owned()).or_default();
-        *count += 1;
-        *count <= AT_ONCE
-    }
-}
-
 pub(super) struct Reconciler<'a> {
     pub ctx: &'a Context,
     pub views: &'a Views,
@@ -57,7 +32,7 @@ pub(super) struct Reconciler<'a> {
     /// They are written one at a time, with pauses: a queue that becomes inactive changes those of
     /// all its workloads, and other tenants' jobs could start meanwhile.
     pub explanations: &'a Queue<Key>,
-    pub written: Mutex<Written>,
+    pub explanation_limit: Mutex<ExplanationLimit>,
 }
 
 impl Reconciler<'_> {
@@ -81,7 +56,7 @@ impl Reconciler<'_> {
         }
         let began = Instant::now();
         let outcome = self.perform(&key, &subject, plan).await;
-        sleep(began.elapsed().clamp(PAUSE[0], PAUSE[1])).await;
+        sleep(pause_after(began.elapsed())).await;
         match outcome {
             Outcome::Failed => Outcome::Failed,
             // The first look has scheduled the next one.
@@ -90,8 +65,8 @@ impl Reconciler<'_> {
     }
 
     fn admits(&self, namespace: &str) -> bool {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        written.admits(namespace, Instant::now())
+        let mut limit = self.explanation_limit.lock().unwrap_or_else(PoisonError::into_inner);
+        limit.admits(namespace, Instant::now())
     }
 
     fn plan(&self, key: &Key) -> Option<(Arc<Workload>, Plan)> {
@@ -176,22 +151,5 @@ fn publish(ctx: &Context, before: &Workload, workload: &Workload, notification: 
             );
             ctx.count_admitted(workload, &cluster_queue, waited, Some(reserved_for));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_namespace_has_its_share_of_a_second() {
-        let (mut written, start) = (Written::default(), Instant::now());
-        let mut admitted = |namespace: &str, at: Duration, tries: u32| {
-            (0..tries).filter(|_| written.admits(namespace, start + at)).count()
-        };
-        assert_eq!(admitted("crowd", Duration::ZERO, 500), 20);
-        assert_eq!(admitted("honest", Duration::from_millis(500), 3), 3);
-        assert_eq!(admitted("crowd", Duration::from_millis(999), 5), 0);
-        assert_eq!(admitted("crowd", Duration::from_secs(1), 5), 5);
     }
 }

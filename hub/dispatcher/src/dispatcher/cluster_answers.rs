@@ -141,10 +141,11 @@ impl Dispatcher {
         if cluster.config.cordoned {
             return ClusterAnswer::No(vec![Reason::new("Cordoned", "cordoned")]);
         }
+        let is_in_grace = now < self.unknown_until(cluster);
         if !cluster.is_connected {
             // A short interruption, such as a new kubeconfig, costs no workload its quota.
             let reasons = vec![Reason::new("NotConnected", "not connected")];
-            return match now < self.unknown_until(cluster) {
+            return match is_in_grace {
                 true => ClusterAnswer::Unknown(reasons),
                 false => ClusterAnswer::No(reasons),
             };
@@ -159,8 +160,7 @@ impl Dispatcher {
             // The cluster just connected and reports soon.
             let reasons =
                 vec![Reason::new("NotReported", "connected, has not reported its capacity yet")];
-            let fresh = now < self.unknown_until(cluster);
-            return match (fresh, cluster.has_synced) {
+            return match (is_in_grace, cluster.has_synced) {
                 (true, _) => ClusterAnswer::Unknown(reasons),
                 // The cluster never reports capacity: ask it.
                 (false, true) => ClusterAnswer::Waits(reasons, 0),

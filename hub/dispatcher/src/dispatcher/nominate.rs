@@ -75,10 +75,7 @@ impl Dispatcher {
                 if self.settings.mode == DispatchMode::BestFit && answers.iter().all(cannot) {
                     // Do not start other checks, such as one that adds nodes, for a workload that
                     // no cluster can run.
-                    match self.first_known(&answers) {
-                        Some(known) => entry.wake_at(known.max(now + 500)),
-                        None => self.return_reservation(entry, none_can(&answers), now, out),
-                    }
+                    self.return_or_wait(entry, &answers, now, out);
                 } else if self.may_write(entry, now) {
                     entry
                         .start_write(WorkloadWrite::Record { message: None, nominated: None }, out);
@@ -243,10 +240,7 @@ impl Dispatcher {
                 .min();
             if let Some((.., cluster)) = shortest {
                 self.offer(entry, &cluster, now, out);
-            } else if let Some(known) = self.first_known(&answers) {
-                entry.wake_at(known.max(now + 500));
-            } else {
-                self.return_reservation(entry, none_can(&answers), now, out);
+            } else if self.return_or_wait(entry, &answers, now, out) {
                 return;
             }
         }
@@ -254,6 +248,23 @@ impl Dispatcher {
             entry.wake_at(at);
         }
         self.record_answers_when_late(entry, now, out);
+    }
+
+    /// No cluster can take it now: waits until the first unknown answer is known, or returns the
+    /// reservation if there is none. Returns whether it did the latter.
+    fn return_or_wait(
+        &mut self,
+        entry: &mut TrackedWorkload,
+        answers: &[(Name, ClusterAnswer)],
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
+    ) -> bool {
+        let known = self.first_known(answers);
+        match known {
+            Some(known) => entry.wake_at(known.max(now + 500)),
+            None => self.return_reservation(entry, none_can(answers), now, out),
+        }
+        known.is_none()
     }
 
     /// Two deadlines for an answer to an offer sent at `since`: the usual one, and a later one

@@ -16,8 +16,11 @@ impl Dispatcher {
         now: UnixMillis,
         out: &mut Vec<DispatchAction>,
     ) {
-        let is_written = entry.reservation.is_none();
-        if !self.may_write(entry, now) || is_written && !self.has_turn(entry, now) {
+        if !self.may_write(entry, now) {
+            return;
+        }
+        let is_in_api = entry.reservation.is_none();
+        if is_in_api && !self.has_turn(entry, now) {
             return;
         }
         entry.nomination = None;
