@@ -26,6 +26,6 @@ mod schema;
 mod small_map;
 
 pub use crd::{crd_files, crds};
-pub use switchyard_syntax::{affinity, conditions, equality, field, names, quantity};
+pub use switchyard_syntax::{affinity, conditions, equality, field, flavor_pins, names, quantity};
 
 pub use small_map::{Iter as SmallMapIter, SmallMap};

@@ -322,7 +322,7 @@ mod tests {
                 .collect(),
             ..proto::QueueCapacity::default()
         };
-        proto::Capacity { queues: queues.iter().map(queue).collect() }
+        proto::Capacity { queues: queues.iter().map(queue).collect(), ..Default::default() }
     }
 
     fn queue(groups: &Value) -> ClusterQueue {

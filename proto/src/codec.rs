@@ -226,7 +226,10 @@ mod tests {
                 + entry
                 + 2 * size_of::<Taint>()
                 + 4 * size_of::<LevelCapacity>());
-        assert_eq!(size(Kind::Capacity(Capacity { queues: vec![queue] })), expected);
+        assert_eq!(
+            size(Kind::Capacity(Capacity { queues: vec![queue], ..Capacity::default() })),
+            expected
+        );
         let kinds = vec!["batch/v1, Kind=Job".to_owned(); 2];
         let hello = Hello { software: "x".to_owned(), kinds, ..Hello::default() };
         assert_eq!(size(Kind::Hello(hello)), size_of::<Hello>() + 2 * size_of::<String>());

@@ -9,13 +9,14 @@ use switchyard_api::v1beta2::Workload;
 use switchyard_syntax::names;
 
 /// Labels and annotations of a hub's copy of a Workload that identify the original.
-const MARKS: [&str; 8] = [
+const MARKS: [&str; 9] = [
     names::HUB_ID,
     names::MULTIKUEUE_ORIGIN,
     names::WORKLOAD_UID,
     names::ATTEMPT,
     names::PROOF,
     names::FENCE_AFTER,
+    names::FLAVOR_PINS,
     names::JOB_OWNER_GVK,
     names::JOB_OWNER_NAME,
 ];

@@ -26,6 +26,55 @@ pub struct MultiKueueConfigSpec {
     /// The manager of the quota of the hub's ClusterQueues. `Manual` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_management: Option<QuotaManagement>,
+    /// Whether worker clusters must use the flavors that the hub charged, and their names there. Not
+    /// part of Kueue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flavor_pins: Option<FlavorPinning>,
+}
+
+/// Whether worker clusters must use the flavors that the hub charged, and their names there.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct FlavorPinning {
+    /// `Pinned`, or `None`: each cluster chooses flavors by itself. If absent, `None` with
+    /// `quotaManagement: Automated`, whose flavor stands for those of all workers, and else
+    /// `Pinned`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<FlavorPinPolicy>,
+    /// Names of flavors that differ on worker clusters. An entry for one cluster precedes an entry
+    /// for all. The first of several equal entries counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    pub mapping: Vec<FlavorMapping>,
+}
+
+/// Whether worker clusters must use the flavors that the hub charged.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[schemars(inline)]
+pub enum FlavorPinPolicy {
+    /// They must.
+    #[default]
+    Pinned,
+    /// Each cluster chooses.
+    None,
+}
+
+/// The name of a flavor on worker clusters.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct FlavorMapping {
+    /// The ResourceFlavor on the hub.
+    #[schemars(length(min = 1, max = 253))]
+    pub flavor: String,
+    /// The ResourceFlavor on the worker.
+    #[schemars(length(min = 1, max = 253))]
+    pub worker_flavor: String,
+    /// The MultiKueueCluster. All clusters if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub cluster: Option<String>,
 }
 
 /// The manager of the quota of the hub's ClusterQueues.

@@ -98,6 +98,11 @@ pub struct DispatchStatus {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 1), extend("default" = null))]
     pub stuck_moves: i32,
+    /// Flavors on the cluster that differ from those that the hub charged, because the cluster
+    /// cannot be bound to them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub other_flavors: Vec<OtherFlavor>,
 }
 
 impl DispatchStatus {
@@ -115,6 +120,25 @@ impl DispatchStatus {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
 fn is_zero(number: &i32) -> bool {
     *number == 0
+}
+
+/// A flavor on the cluster that differs from the one that the hub charged.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct OtherFlavor {
+    /// Name of the pod set.
+    #[schemars(length(max = 317))]
+    pub pod_set: String,
+    /// The resource.
+    #[schemars(length(max = 317))]
+    pub resource: String,
+    /// The flavor on the cluster that corresponds to the hub's charge.
+    #[schemars(length(max = 253))]
+    pub charged: String,
+    /// The flavor that the cluster uses.
+    #[schemars(length(max = 253))]
+    pub used: String,
 }
 
 /// An attempt that left its cluster before its job ended.

@@ -7,6 +7,7 @@
 //! - [`equality`]: semantic equality of JSON values.
 //! - [`conditions`]: types, reasons and lists of status conditions.
 //! - [`affinity`]: rules about the worker clusters of a job.
+//! - [`flavor_pins`]: the flavors that a worker cluster must use.
 
 #![warn(missing_docs)]
 
@@ -15,6 +16,7 @@ pub mod conditions;
 pub mod duration;
 pub mod equality;
 pub mod field;
+pub mod flavor_pins;
 pub mod labels;
 pub mod merge_patch;
 pub mod names;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 use switchyard_api::conditions::{self, find};
-use switchyard_api::v1beta2::{Workload, WorkloadStatus};
+use switchyard_api::v1beta2::{OtherFlavor, Workload, WorkloadStatus};
 
 use super::topology::DomainsView;
 
@@ -61,6 +61,9 @@ pub struct DispatchView {
     pub nominated_clusters: Vec<String>,
     /// How often it was dispatched.
     pub attempt: i64,
+    /// Flavors on the cluster that differ from those that its queue charges.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub other_flavors: Vec<OtherFlavor>,
 }
 
 impl AdmissionView {
@@ -119,6 +122,12 @@ impl DispatchView {
             }),
             nominated_clusters: status.nominated_cluster_names.clone(),
             attempt,
+            other_flavors: status
+                .dispatch
+                .iter()
+                .filter(|_| status.cluster_name.is_some())
+                .flat_map(|dispatch| dispatch.other_flavors.clone())
+                .collect(),
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Renders an explanation as text.
 
 use jiff::Timestamp;
+use switchyard_api::v1beta2::OtherFlavor;
 
 use super::clusters::ClusterView;
 use super::quota::{FlavorView, PodSetView, PreemptionView, ResourceView, VictimView};
@@ -46,6 +47,11 @@ pub(super) fn render_text(view: &ExplanationView, now: Timestamp) -> String {
                 (None, nominated) => format!("trying {}", nominated.join(", ")),
             },
         ));
+        let other = |it: &OtherFlavor| {
+            let OtherFlavor { pod_set, resource, charged, used } = it;
+            ("Flavor", format!("{resource} of {pod_set} runs in {used}; {charged} is charged"))
+        };
+        facts.extend(dispatch.other_flavors.iter().map(other));
     }
     let mut out = lines(&facts);
     out.push_str(&admission(view));

@@ -4,6 +4,7 @@ use switchyard_dispatcher::{LossPolicy, RetriedAttempt, STUCK, Uid, WorkloadFact
 use switchyard_ledger::{Object, ObjectKind};
 
 use crate::names::{name, number};
+use crate::plan::FaultKind;
 use crate::state::{World, short};
 use crate::time::Ms;
 use crate::violation::Law;
@@ -120,6 +121,33 @@ impl World {
                     "{uid} starts on {cluster} as attempt {attempt}; attempt {ended} ended on {at}"
                 ),
             );
+        }
+    }
+
+    /// Pods start: their flavor must be the one that the hub charges. A hub that lost its store
+    /// charges again for what it adopts.
+    pub(crate) fn check_flavor(&mut self, cluster: usize, index: usize, attempt: u64) {
+        let lost = |fault: &crate::plan::Fault| {
+            matches!(fault.kind, FaultKind::StoreLost { .. } | FaultKind::StoreRestored)
+        };
+        if !self.plan.pinned
+            || self.plan.clusters[cluster].adopts
+            || self.plan.faults.iter().any(lost)
+        {
+            return;
+        }
+        let uid = self.uid(index);
+        let stored = self.clusters[cluster].objects.get(&(ObjectKind::Workload, index));
+        let pin = stored.and_then(|stored| stored.pin.clone());
+        let Some(object) = self.api.objects.get(&uid) else { return };
+        let state = &object.facts.state;
+        let current = state.attempt == attempt && state.reserved && !state.evicted;
+        let charged = object.facts.charged.get("main", "cpu");
+        if current && charged != pin.as_deref() {
+            let what = format!(
+                "{uid} is charged to {charged:?}, and cluster {cluster} runs attempt {attempt} in {pin:?}"
+            );
+            self.report_violation(Law::Pinned, what);
         }
     }
 

@@ -28,6 +28,8 @@ pub struct Plan {
     pub faults: Vec<Fault>,
     /// Noise beside the faults.
     pub noise: Noise,
+    /// The hub charges flavors that clusters may lack, and binds the clusters to them.
+    pub pinned: bool,
     /// Check only this law; `None` checks all.
     pub only: Option<Law>,
 }
@@ -43,6 +45,8 @@ pub struct ClusterPlan {
     pub occupied: Option<usize>,
     /// The worker runs stock Kueue: jobs own their Workloads, which finish as soon as the jobs end.
     pub adopts: bool,
+    /// The flavors that its queue lists.
+    pub flavors: Vec<&'static str>,
 }
 
 #[derive(Debug, Clone)]
@@ -174,6 +178,9 @@ pub struct Noise {
     pub stale: Ms,
 }
 
+/// The flavors of the hub's queue.
+pub const FLAVORS: [&str; 2] = ["default", "spot"];
+
 /// By then, a run without faults waits for nothing more.
 const LAST_SUBMIT: Ms = 30_000;
 /// By then, an undisturbed hub has known its clusters for long.
@@ -203,6 +210,7 @@ impl Plan {
             workloads,
             faults: Vec::new(),
             noise: Noise::roll(&mut dice),
+            pinned: false,
             only: None,
         };
         // A name that is taken on all clusters would keep its workload from ever running.
@@ -270,7 +278,23 @@ impl Plan {
         if rules.chance(150) {
             plan.change_rules(&mut rules);
         }
+        let mut flavors = Dice::new(seed, 9);
+        if flavors.chance(500) && !plan.is_isolated() && !plan.faults.is_empty() {
+            plan.pin(&mut flavors);
+        }
         plan
+    }
+
+    /// Each cluster lists one or both flavors.
+    fn pin(&mut self, dice: &mut Dice) {
+        self.pinned = true;
+        for cluster in &mut self.clusters {
+            cluster.flavors = match dice.between(0, 2) {
+                0 => vec![FLAVORS[0]],
+                1 => vec![FLAVORS[1]],
+                _ => FLAVORS.to_vec(),
+            };
+        }
     }
 
     /// Up to eight faults, spread over the run or close together.
@@ -390,6 +414,7 @@ impl ClusterPlan {
             },
             occupied: None,
             adopts: dice.chance(300),
+            flavors: vec![FLAVORS[0]],
         }
     }
 }

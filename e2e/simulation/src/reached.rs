@@ -34,7 +34,8 @@ impl fmt::Display for Reached {
     }
 }
 
-pub const FAULTS: [&str; 32] = [
+pub const FAULTS: [&str; 33] = [
+    "fault: lacks a pinned flavor",
     "fault: agent crash",
     "fault: agent freeze",
     "fault: hub crash",

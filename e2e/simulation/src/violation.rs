@@ -37,6 +37,8 @@ pub enum Law {
     Stuck,
     /// At most one cluster may preempt for a workload within one preemption timeout.
     OnePreempts,
+    /// A cluster that keeps to pins runs a workload in the flavor that the hub charges.
+    Pinned,
     /// A program under test panicked.
     Panic,
 }

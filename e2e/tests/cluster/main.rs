@@ -41,6 +41,7 @@ mod failover;
 mod failure_recovery;
 mod fair;
 mod fair_admission;
+mod flavor_pins;
 mod from_kueue;
 mod front_door;
 mod harness;

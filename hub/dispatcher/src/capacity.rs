@@ -4,6 +4,7 @@
 //! fits. The rules are those of the worker's own quota engine, for one workload and without
 //! preemption.
 
+mod pins;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -12,7 +13,8 @@ use std::collections::BTreeMap;
 
 use switchyard_scheduler::{Amount, NodeSelectorTerm, PodSet, Requirement, Taint, TaintEffect};
 
-use super::{Name, Reason, Uid};
+use super::{ClusterPins, Name, Reason, Uid};
+use pins::GroupPins;
 
 pub use wire::from_wire;
 
@@ -80,6 +82,15 @@ impl LocalQueueCapacity {
     }
 }
 
+/// A cluster's report of its capacity.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CapacityReport {
+    /// By namespace and name of the LocalQueue.
+    pub queues: BTreeMap<LocalQueueKey, LocalQueueCapacity>,
+    /// The cluster's admission uses no flavors but the pinned ones. False for stock Kueue.
+    pub keeps_pins: bool,
+}
+
 type Charge = ((Name, Name, Name), i64);
 
 #[derive(Debug, Clone)]
@@ -92,6 +103,7 @@ struct Assumed {
 #[derive(Debug, Clone, Default)]
 pub struct ClusterCapacity {
     queues: BTreeMap<(Name, Name), LocalQueueCapacity>,
+    keeps_pins: bool,
     assumed: BTreeMap<Uid, Assumed>,
     /// Sum of `assumed` by ClusterQueue, flavor and resource.
     sums: BTreeMap<(Name, Name, Name), i64>,
@@ -117,6 +129,8 @@ pub enum Fit {
 /// comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FitScore {
+    /// Whether it would use the flavors that the hub charged.
+    pub pins: PinMatch,
     /// It would borrow from the cohort, whose owner may reclaim it.
     pub borrows: bool,
     /// Number of devices, such as GPUs, that are free and not requested: do not block them.
@@ -125,6 +139,18 @@ pub struct FitScore {
     pub left: i64,
     /// Workloads sent there since the last report. Spreads a burst over equally tight clusters.
     pub busy: usize,
+}
+
+/// Whether a workload would use the flavors that the hub charged. The first is best.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PinMatch {
+    /// It uses no others: the cluster keeps to pins, or no other flavor matches its pods.
+    #[default]
+    Kept,
+    /// The cluster would use them now, and others at another time.
+    Likely,
+    /// The cluster would use others.
+    Unlikely,
 }
 
 /// The amounts that a fit is checked against.
@@ -137,11 +163,9 @@ enum Horizon {
 impl ClusterCapacity {
     /// Replaces the report. Workloads that the cluster already counts are no longer assumed.
     /// Returns the queues that are new or changed.
-    pub fn report(
-        &mut self,
-        queues: BTreeMap<LocalQueueKey, LocalQueueCapacity>,
-    ) -> Vec<LocalQueueKey> {
-        let before = std::mem::replace(&mut self.queues, queues);
+    pub fn report(&mut self, report: CapacityReport) -> Vec<LocalQueueKey> {
+        self.keeps_pins = report.keeps_pins;
+        let before = std::mem::replace(&mut self.queues, report.queues);
         let is_new = |(place, queue): &(&LocalQueueKey, &LocalQueueCapacity)| {
             before.get(place).is_none_or(|before| queue.differs(before))
         };
@@ -162,11 +186,22 @@ impl ClusterCapacity {
         &self.queues
     }
 
+    /// Whether the cluster's admission keeps to pins.
+    pub fn keeps_pins(&self) -> bool {
+        self.keeps_pins
+    }
+
     /// Deducts a workload until a report counts it or it does not come.
-    pub fn assume(&mut self, uid: &Uid, namespace: &Name, queue: &Name, pod_sets: &[PodSet]) {
+    pub fn assume(
+        &mut self,
+        uid: &Uid,
+        (namespace, queue): (&Name, &Name),
+        pod_sets: &[PodSet],
+        pins: ClusterPins<'_>,
+    ) {
         self.unassume(uid);
         let Some(target) = self.queues.get(&(namespace.clone(), queue.clone())) else { return };
-        let Ok(placed) = self.place(target, pod_sets, Horizon::Now) else { return };
+        let Ok(placed) = self.place(target, pod_sets, pins, Horizon::Now) else { return };
         for (key, amount) in &placed.charges {
             *self.sums.entry(key.clone()).or_default() += amount;
         }
@@ -194,7 +229,13 @@ impl ClusterCapacity {
     }
 
     /// Whether a workload fits through this LocalQueue.
-    pub fn fit(&self, namespace: &Name, queue: &Name, pod_sets: &[PodSet]) -> Fit {
+    pub fn fit(
+        &self,
+        namespace: &Name,
+        queue: &Name,
+        pod_sets: &[PodSet],
+        pins: ClusterPins<'_>,
+    ) -> Fit {
         let Some(target) = self.queues.get(&(namespace.clone(), queue.clone())) else {
             return Fit::Never(vec![Reason::new(
                 "LocalQueueNotFound",
@@ -206,11 +247,11 @@ impl ClusterCapacity {
             let reasons = vec![Reason::new("QueueInactive", why.clone())];
             return Fit::Later { reasons, pending: target.pending };
         }
-        let reasons = match self.place(target, pod_sets, Horizon::Now) {
+        let reasons = match self.place(target, pod_sets, pins, Horizon::Now) {
             Ok(placed) => return Fit::Now(placed.score),
             Err(reasons) => reasons,
         };
-        match self.place(target, pod_sets, Horizon::Ever) {
+        match self.place(target, pod_sets, pins, Horizon::Ever) {
             Ok(_) => Fit::Later { reasons, pending: target.pending },
             Err(reasons) => Fit::Never(reasons),
         }
@@ -220,9 +261,11 @@ impl ClusterCapacity {
         &self,
         queue: &LocalQueueCapacity,
         pod_sets: &[PodSet],
+        pins: ClusterPins<'_>,
         horizon: Horizon,
     ) -> Result<Placement, Vec<Reason>> {
         let groups = groups(&queue.flavors);
+        let mut pin_match = PinMatch::Kept;
         let mut taken: BTreeMap<(Name, Name), i64> = BTreeMap::new();
         for pod_set in pod_sets {
             if pod_set.count <= 0 {
@@ -253,26 +296,41 @@ impl ClusterCapacity {
                 if wanted.is_empty() {
                     continue;
                 }
+                let pins = GroupPins::of(pod_set, &wanted, pins);
                 let request =
                     GroupRequest { queue, group, pod_set, wanted: &wanted, taken: &taken, horizon };
-                let flavor = self.first_fitting(&request)?;
+                let flavor = self.first_fitting(&request, &pins)?;
+                if !self.keeps_pins {
+                    pin_match = pin_match.max(pins.match_of(flavor, pod_set, group));
+                }
                 for (resource, amount) in wanted {
                     let sum = taken.entry((flavor.name.clone(), resource.clone())).or_default();
                     *sum = sum.saturating_add(amount);
                 }
             }
         }
-        Ok(self.placed(queue, &taken))
+        let mut placed = self.placed(queue, &taken);
+        placed.score.pins = pin_match;
+        Ok(placed)
     }
 
     /// The first flavor that fits. Otherwise why each does not.
     fn first_fitting<'q>(
         &self,
         request: &GroupRequest<'_, 'q>,
+        pins: &GroupPins<'_>,
     ) -> Result<&'q QueueFlavor, Vec<Reason>> {
+        let GroupRequest { queue, group, pod_set, .. } = *request;
+        if let Some(reason) = pins.missing(queue, group).filter(|_| self.keeps_pins) {
+            return Err(vec![for_pod_set(pod_set, "NoMatchingFlavor", &reason)]);
+        }
         let mut refusals = Vec::new();
-        for flavor in request.group.flavors.iter().copied() {
-            match self.refusal(request, flavor) {
+        for flavor in group.flavors.iter().copied() {
+            let pinned = pins
+                .elsewhere(flavor)
+                .filter(|_| self.keeps_pins)
+                .map(|reason| for_pod_set(pod_set, "NoMatchingFlavor", &reason));
+            match pinned.or_else(|| self.refusal(request, flavor)) {
                 None => return Ok(flavor),
                 Some(reason) => refusals.push(reason),
             }
@@ -283,11 +341,7 @@ impl ClusterCapacity {
     /// Why the pod set cannot use `flavor`.
     fn refusal(&self, request: &GroupRequest<'_, '_>, flavor: &QueueFlavor) -> Option<Reason> {
         let GroupRequest { queue, group, pod_set, wanted, taken, horizon } = *request;
-        let untolerated = flavor.taints.iter().find(|taint| {
-            taint.effect != TaintEffect::PreferNoSchedule
-                && !pod_set.tolerations.iter().any(|t| t.tolerates(taint))
-        });
-        if let Some(taint) = untolerated {
+        if let Some(taint) = untolerated(pod_set, flavor) {
             let message = format!("untolerated taint {} in flavor {}", taint.key, flavor.name);
             return Some(for_pod_set(pod_set, "NoMatchingFlavor", &message));
         }
@@ -329,7 +383,13 @@ impl ClusterCapacity {
     }
 
     fn placed(&self, queue: &LocalQueueCapacity, taken: &BTreeMap<(Name, Name), i64>) -> Placement {
-        let mut score = FitScore { borrows: false, spare: 0, left: 0, busy: self.assumed.len() };
+        let mut score = FitScore {
+            pins: PinMatch::Kept,
+            borrows: false,
+            spare: 0,
+            left: 0,
+            busy: self.assumed.len(),
+        };
         let mut charges = Vec::new();
         for flavor in &queue.flavors {
             if !taken.keys().any(|(name, _)| *name == flavor.name) {
@@ -408,6 +468,14 @@ fn groups(flavors: &[QueueFlavor]) -> Vec<ResourceGroup<'_>> {
         group.flavors.push(flavor);
     }
     groups
+}
+
+/// A taint of the flavor that keeps the pods off.
+fn untolerated<'a>(pod_set: &PodSet, flavor: &'a QueueFlavor) -> Option<&'a Taint> {
+    flavor.taints.iter().find(|taint| {
+        taint.effect != TaintEffect::PreferNoSchedule
+            && !pod_set.tolerations.iter().any(|t| t.tolerates(taint))
+    })
 }
 
 /// Whether node selector and required node affinity allow the flavor. Only label keys that a flavor

@@ -4,10 +4,10 @@
 //! results of writes into [`DispatchEvent`]s. [`super::Dispatcher::apply`] takes them one at a
 //! time.
 
-use std::collections::BTreeMap;
-
-use super::capacity::LocalQueueCapacity;
-use super::{ClusterConfig, MemoryReservation, Name, Observation, Uid, Uids, WorkloadFacts};
+use super::capacity::CapacityReport;
+use super::{
+    ClusterConfig, MemoryReservation, Name, Observation, PinRules, Uid, Uids, WorkloadFacts,
+};
 
 /// Something that the dispatcher reacts to.
 #[derive(Debug, Clone)]
@@ -18,6 +18,13 @@ pub enum DispatchEvent {
         name: Name,
         /// Empty if the check is deleted or its parameters cannot be read.
         clusters: Vec<Name>,
+    },
+    /// Whether and how the clusters of a check are bound to the flavors that the hub charged. Comes
+    /// before the clusters.
+    PinsConfigured {
+        /// The AdmissionCheck.
+        check: Name,
+        rules: PinRules,
     },
     /// A MultiKueueCluster exists or changed.
     ClusterConfigured { name: Name, config: ClusterConfig },
@@ -45,11 +52,7 @@ pub enum DispatchEvent {
         uids: Uids,
     },
     /// A capacity report.
-    CapacityReported {
-        cluster: Name,
-        /// By namespace and name of the LocalQueue.
-        queues: BTreeMap<(Name, Name), LocalQueueCapacity>,
-    },
+    CapacityReported { cluster: Name, report: CapacityReport },
     /// The engine reserved quota in memory.
     QuotaReserved {
         /// The workload at that time.

@@ -37,7 +37,7 @@
 //!
 //! # Files
 //! Inputs: `events.rs`, `workload.rs`, `observations.rs`, `capacity.rs`, `cluster_config.rs`,
-//! `settings.rs`. Outputs: `actions.rs`. Decisions: `dispatcher/`. Helpers of the dispatcher task,
+//! `flavor_pins.rs`, `settings.rs`. Outputs: `actions.rs`. Decisions: `dispatcher/`. Helpers of the dispatcher task,
 //! also pure: `live_sessions.rs`, `observation_cache.rs`, `write_guard.rs`, `write_retries.rs`.
 
 mod actions;
@@ -45,6 +45,7 @@ pub mod capacity;
 mod cluster_config;
 mod dispatcher;
 mod events;
+mod flavor_pins;
 mod live_sessions;
 mod observation_cache;
 mod observations;
@@ -67,6 +68,7 @@ pub use dispatcher::{
     STUCK, Stuck, StuckOutlook, TIMED_OUT,
 };
 pub use events::{DispatchEvent, WriteOutcome, WriteResult};
+pub use flavor_pins::{ClusterPins, FlavorName, PinRules};
 pub use live_sessions::LiveSessions;
 pub use observation_cache::{LastObservation, ObservationCache};
 use observations::is_running;

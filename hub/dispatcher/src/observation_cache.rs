@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::Value;
 use switchyard_proto::v1 as proto;
+use switchyard_syntax::flavor_pins::FlavorPins;
 
 use super::{
     CopyOrigin, Dispatcher, Name, Observation, PreemptionGate, Reason, State, Uid, WorkloadFacts,
@@ -66,6 +68,7 @@ impl ObservationCache {
             no_ready_pod: report.no_ready_pod,
             origin: report.origin.as_ref().map(CopyOrigin::from),
             gate: report.preemption_gate.as_ref().map(PreemptionGate::from),
+            flavors: admitted_flavors(&report.workload_status).map(Arc::new),
         }
     }
 
@@ -149,6 +152,34 @@ impl ObservationCache {
 
 fn is_of_use(dispatcher: &Dispatcher, cluster: &Name, uid: &Uid) -> bool {
     dispatcher.knows(uid) || dispatcher.has_orphan(cluster, uid)
+}
+
+/// The flavors by pod set and resource in the admission of a Workload's status. A cluster may send
+/// anything: what cannot be flavors is none.
+fn admitted_flavors(status: &[u8]) -> Option<FlavorPins> {
+    #[derive(Deserialize)]
+    struct Status {
+        admission: Admission,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Admission {
+        pod_set_assignments: Vec<Assignment>,
+    }
+    #[derive(Deserialize)]
+    struct Assignment {
+        name: String,
+        #[serde(default)]
+        flavors: BTreeMap<String, String>,
+    }
+    if status.is_empty() {
+        return None;
+    }
+    let status: Status = serde_json::from_slice(status).ok()?;
+    let rows = status.admission.pod_set_assignments.iter().flat_map(|of| {
+        of.flavors.iter().map(|(resource, flavor)| (&*of.name, &**resource, &**flavor))
+    });
+    FlavorPins::from_rows(rows).ok()
 }
 
 /// None if the agent sent no JSON object.

@@ -1,6 +1,9 @@
 //! Observations: what agents report of workloads, as the dispatcher takes it.
 
+use std::sync::Arc;
+
 use switchyard_proto::v1 as proto;
+use switchyard_syntax::flavor_pins::FlavorPins;
 
 use super::{JobIdentity, Name, Reason, State, Uid, UnixMillis};
 
@@ -23,6 +26,8 @@ pub struct Observation {
     pub origin: Option<CopyOrigin>,
     /// The copy's preemption gate, if it has one.
     pub gate: Option<PreemptionGate>,
+    /// The flavors of the copy's quota, if this report has them.
+    pub flavors: Option<Arc<FlavorPins>>,
 }
 
 /// Whether the job has ended.

@@ -3,13 +3,15 @@
 //! Faults: late and repeated observations, lost sessions that return with an inventory, restarts of
 //! the dispatcher at any step, lost answers of writes, evictions by either side, deletions. With
 //! Kueue's dispatchers, several clusters keep copies and preempt one after the other. Jobs grow
-//! while they run, so that another slice takes over their copy.
+//! while they run, so that another slice takes over their copy. Clusters lack flavors, and
+//! administrators change how the hub's flavors bind them.
 //!
 //! Checked after every step: at most one attempt may run, and only the one that the API names, with
-//! quota. Checked at the end: every workload that still exists has finished once, and the clusters
+//! quota, and in the flavor that it is charged to. Checked at the end: every workload that still exists has finished once, and the clusters
 //! are empty.
 
 mod cluster;
+mod pins;
 mod slices;
 mod steps;
 
@@ -20,7 +22,7 @@ use rand::{Rng, SeedableRng};
 
 use super::tests::{START, facts};
 use super::*;
-use cluster::Cluster;
+use cluster::{Cluster, Sent};
 
 const CLUSTERS: [&str; 3] = ["a", "b", "c"];
 const CAPACITY: i64 = 3000;
@@ -37,6 +39,11 @@ struct Object {
 
 struct World {
     random: StdRng,
+    /// Choices of flavors, and of their rules.
+    pin_dice: StdRng,
+    pins_are_off: bool,
+    /// Attempts that were on a cluster while nothing was pinned: any flavor may be committed.
+    unpinned: BTreeSet<(Uid, u64)>,
     now: UnixMillis,
     dispatcher: Dispatcher,
     mode: DispatchMode,
@@ -64,6 +71,9 @@ impl World {
         };
         let mut world = Self {
             random,
+            pin_dice: StdRng::seed_from_u64(!seed),
+            pins_are_off: false,
+            unpinned: BTreeSet::new(),
             now: START,
             dispatcher: Dispatcher::new(DispatcherSettings::default(), START),
             mode,
@@ -116,6 +126,7 @@ impl World {
             cluster.down.clear();
             cluster.outbox.clear();
         }
+        self.configure_pins();
         self.apply(DispatchEvent::CheckConfigured {
             name: "mk".into(),
             clusters: CLUSTERS.iter().map(|c| Name::from(*c)).collect(),
@@ -146,13 +157,16 @@ impl World {
                     .dispatcher
                     .gate(&self.dispatcher.hub_uid(&uid), &cluster)
                     .filter(|_| phase != Phase::Absent);
+                let pins = self.dispatcher.flavor_pins(&self.dispatcher.hub_uid(&uid), &cluster);
+                let pin = pins.get("main", "cpu").filter(|_| phase != Phase::Absent);
+                let sent = Sent { attempt, phase, gate, pin: pin.map(ToOwned::to_owned) };
                 let Some(cluster) = self.clusters.get_mut(&*cluster) else { return };
-                if cluster.outbox.get(&uid).is_some_and(|(at, ..)| *at > attempt) {
+                if cluster.outbox.get(&uid).is_some_and(|there| there.attempt > attempt) {
                     return;
                 }
-                cluster.outbox.insert(uid.clone(), (attempt, phase, gate));
+                cluster.outbox.insert(uid.clone(), sent.clone());
                 if cluster.connected {
-                    cluster.down.push_back((uid, attempt, phase, gate));
+                    cluster.down.push_back((uid, sent));
                 }
             }
             DispatchAction::ForgetTombstone { cluster, uid, attempt } => {
@@ -160,7 +174,7 @@ impl World {
                 if cluster
                     .outbox
                     .get(&uid)
-                    .is_some_and(|(at, phase, _)| *at <= attempt && *phase == Phase::Absent)
+                    .is_some_and(|there| there.attempt <= attempt && there.phase == Phase::Absent)
                 {
                     cluster.outbox.remove(&uid);
                 }
@@ -334,6 +348,7 @@ impl World {
             }
             assert!(self.api[uid].ends <= 1, "{uid} ended twice");
             self.check_gates(uid);
+            self.check_pins(uid);
         }
     }
 

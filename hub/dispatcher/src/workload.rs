@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use switchyard_scheduler::PodSet;
 use switchyard_syntax::affinity::Affinity;
+use switchyard_syntax::flavor_pins::FlavorPins;
 
 use super::{LossPolicy, Name, Uid};
 
@@ -118,6 +119,8 @@ pub struct WorkloadFacts {
     /// The WorkloadPriorityClass that sets the priority.
     pub priority_class: Option<Name>,
     pub pod_sets: Arc<[PodSet]>,
+    /// The flavors of its last reservation, by pod set and resource.
+    pub charged: Arc<FlavorPins>,
     /// Conditions, cluster and attempt.
     pub state: WorkloadState,
     /// All other admission checks are Ready.

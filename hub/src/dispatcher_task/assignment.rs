@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use switchyard_api::flavor_pins::FlavorPins;
 use switchyard_api::v1beta2::{Admission, Workload};
 use switchyard_controller::Context;
 use switchyard_dispatcher::PreemptionGate;
 use switchyard_proto::MAX_PAYLOAD;
-use switchyard_proto::v1::{Assignment, OnDisconnect, Payload, Phase, on_disconnect};
+use switchyard_proto::v1::{Assignment, FlavorPin, OnDisconnect, Payload, Phase, on_disconnect};
 
 use super::gather::sized;
 use super::job_status::sent_job;
@@ -57,6 +58,16 @@ pub(super) fn priority(workload: &Workload) -> (i32, &str) {
 /// Has the agent create the Workload with a preemption gate.
 pub fn with_preemption_gate(assignment: Assignment, gate: Option<PreemptionGate>) -> Assignment {
     Assignment { preemption_gate: gate.map(Into::into), ..assignment }
+}
+
+/// Binds the cluster to these flavors.
+pub fn with_flavor_pins(assignment: Assignment, pins: &FlavorPins) -> Assignment {
+    let pin = |(pod_set, resource, flavor): (&str, &str, &str)| FlavorPin {
+        pod_set: pod_set.to_owned(),
+        resource: resource.to_owned(),
+        flavor: flavor.to_owned(),
+    };
+    Assignment { flavor_pins: pins.rows().map(pin).collect(), ..assignment }
 }
 
 /// An assignment without payload; the outbox fills in the payload's hash. `fence` is in

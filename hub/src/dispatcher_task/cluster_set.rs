@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt as _;
 use switchyard_api::names;
-use switchyard_api::v1beta2::{AdmissionCheck, MultiKueueCluster, MultiKueueConfig};
-use switchyard_dispatcher::{ClusterConfig, DispatchEvent, Name};
+use switchyard_api::v1beta2::{
+    AdmissionCheck, FlavorMapping, FlavorPinPolicy, MultiKueueCluster, MultiKueueConfig,
+    QuotaManagement,
+};
+use switchyard_dispatcher::{ClusterConfig, DispatchEvent, FlavorName, Name, PinRules};
 
 use crate::api_objects::{is_declared_lost, is_unable, parameters};
 use crate::disconnect_policy;
@@ -14,6 +17,8 @@ use crate::disconnect_policy;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ClusterSet {
     checks: BTreeMap<String, Vec<String>>,
+    /// Whether and how the clusters of each check are bound to the hub's flavors.
+    pins: BTreeMap<String, PinRules>,
     clusters: BTreeMap<String, ClusterConfig>,
     /// Clusters whose agent could not write to its API server when it was last connected.
     unable: BTreeSet<String>,
@@ -26,15 +31,12 @@ impl ClusterSet {
         config: &dyn Fn(&str) -> Option<std::sync::Arc<MultiKueueConfig>>,
         clusters: impl IntoIterator<Item = &'a MultiKueueCluster>,
     ) -> Self {
-        let checks = checks
-            .into_iter()
-            .filter(|check| check.spec.is_multi_kueue())
-            .filter_map(|check| {
-                let config = config(parameters(check)?)?;
-                Some((check.name_any(), config.spec.clusters.clone()))
-            })
-            .collect();
-        let mut set = Self { checks, ..Self::default() };
+        let mut set = Self::default();
+        for check in checks.into_iter().filter(|check| check.spec.is_multi_kueue()) {
+            let Some(config) = parameters(check).and_then(config) else { continue };
+            set.checks.insert(check.name_any(), config.spec.clusters.clone());
+            set.pins.insert(check.name_any(), pin_rules(&config));
+        }
         for cluster in
             clusters.into_iter().filter(|cluster| cluster.metadata.deletion_timestamp.is_none())
         {
@@ -73,6 +75,12 @@ impl ClusterSet {
         for name in before.clusters.keys().filter(|name| !self.clusters.contains_key(*name)) {
             events.push(DispatchEvent::ClusterDeleted { name: name.as_str().into() });
         }
+        for (name, rules) in &self.pins {
+            if before.pins.get(name) != Some(rules) {
+                let (check, rules) = (name.as_str().into(), rules.clone());
+                events.push(DispatchEvent::PinsConfigured { check, rules });
+            }
+        }
         for (name, clusters) in &self.checks {
             if before.checks.get(name) != Some(clusters) {
                 let clusters =
@@ -88,6 +96,25 @@ impl ClusterSet {
             });
         }
         events
+    }
+}
+
+fn pin_rules(config: &MultiKueueConfig) -> PinRules {
+    let pinning = config.spec.flavor_pins.clone().unwrap_or_default();
+    let name = |text: String| Name::from(text);
+    let entry = |mapping: FlavorMapping| FlavorName {
+        cluster: mapping.cluster.map(name),
+        flavor: name(mapping.flavor),
+        worker_flavor: name(mapping.worker_flavor),
+    };
+    // With automated quota, the hub's one flavor stands for those of all workers.
+    let default = match config.spec.quota_management.unwrap_or_default() {
+        QuotaManagement::Manual => FlavorPinPolicy::Pinned,
+        QuotaManagement::Automated => FlavorPinPolicy::None,
+    };
+    PinRules {
+        is_off: pinning.policy.unwrap_or(default) == FlavorPinPolicy::None,
+        mapping: pinning.mapping.into_iter().map(entry).collect(),
     }
 }
 
@@ -157,6 +184,7 @@ mod tests {
             [
                 r#"ClusterConfigured { name: "a", config: ClusterConfig { on_disconnect: Hold, unfenced: false, declared_lost: false, cordoned: false, draining: false, release: None, labels: {}, cost: 0 } }"#,
                 r#"ClusterConfigured { name: "b", config: ClusterConfig { on_disconnect: GiveUp, unfenced: true, declared_lost: false, cordoned: false, draining: false, release: None, labels: {"region": "eu"}, cost: 7 } }"#,
+                r#"PinsConfigured { check: "mk", rules: PinRules { is_off: false, mapping: [] } }"#,
                 r#"CheckConfigured { name: "mk", clusters: ["b", "a"] }"#
             ]
         );

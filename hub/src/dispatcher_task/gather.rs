@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use switchyard_api::affinity::Affinity;
+use switchyard_api::flavor_pins::FlavorPins;
 use switchyard_api::names;
 use switchyard_api::v1beta2::{Admission, ClusterQueue, Workload};
 use switchyard_controller::stores::{Stores, dispatching::is_dispatching};
@@ -70,6 +71,7 @@ pub(super) fn facts(
         replica,
         replaces,
         waits_for_job: !view.has_owner,
+        charged: charged(workload, held).into(),
         job_ended: needs_job_end.then(|| job_status::has_finished(ctx, workload)),
         pod_sets,
         state: view.state,
@@ -85,6 +87,19 @@ pub(super) fn sized(workload: &Workload, held: Option<&Admission>) -> Option<Wor
     let mut sized = workload.clone();
     sized.spec.pod_sets = pod_sets;
     Some(sized)
+}
+
+/// The flavors that the workload's quota is charged to. `held` is quota reserved in memory only.
+fn charged(workload: &Workload, held: Option<&Admission>) -> FlavorPins {
+    let shown = workload.status.as_ref().and_then(|status| status.admission.as_ref());
+    let admission = shown.filter(|_| state::has_reservation(workload)).or(held);
+    let mut charged = FlavorPins::default();
+    for assignment in admission.iter().flat_map(|admission| &admission.pod_set_assignments) {
+        for (resource, flavor) in &assignment.flavors {
+            charged.insert(&assignment.name, resource, flavor);
+        }
+    }
+    charged
 }
 
 /// The cluster affinity of the workload, or else of its ClusterQueue.

@@ -37,7 +37,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-pub use assignment::{assignment, with_preemption_gate};
+pub use assignment::{assignment, with_flavor_pins, with_preemption_gate};
 pub use inbox::Inbox;
 pub(crate) use replicas::is_later_replica;
 

@@ -211,7 +211,14 @@ mod tests {
     fn write(uid: &str) -> PendingWrite {
         let what = WorkloadWrite::Finish { cluster: "a".into(), attempt: 1, success: true };
         let key = Key::new("ns", "w");
-        PendingWrite { key, uid: uid.into(), reservation: None, what: Arc::new(what), end: None }
+        PendingWrite {
+            key,
+            uid: uid.into(),
+            reservation: None,
+            what: Arc::new(what),
+            end: None,
+            other_flavors: Vec::new(),
+        }
     }
 
     fn shown(work: &MirrorWork) -> String {

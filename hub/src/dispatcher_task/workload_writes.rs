@@ -8,7 +8,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Api;
 use switchyard_api::conditions::reasons::{events, evicted, finished};
-use switchyard_api::v1beta2::Workload;
+use switchyard_api::conditions::truncated_message;
+use switchyard_api::v1beta2::{OtherFlavor, Workload};
 use switchyard_controller::engine::admission::{announce, end_replaced};
 use switchyard_controller::finished_note;
 use switchyard_controller::stores::dispatching::is_dispatching;
@@ -43,6 +44,8 @@ pub(super) struct PendingWrite {
     pub(super) what: Arc<WorkloadWrite>,
     /// With [`WorkloadWrite::Finish`].
     pub(super) end: Option<EndNote>,
+    /// With [`WorkloadWrite::Commit`]: flavors on the cluster that differ from the charge.
+    pub(super) other_flavors: Vec<OtherFlavor>,
 }
 
 /// The next step for the present object.
@@ -194,8 +197,12 @@ impl PendingWrite {
         match &*self.what {
             WorkloadWrite::Commit { cluster, .. } => {
                 announce(ctx, before, after, self.flavors());
-                let note = format!("The workload was admitted on \"{cluster}\"");
-                ctx.events.normal(after, events::MULTIKUEUE, note);
+                let others: Vec<String> = self.other_flavors.iter().map(flavor_note).collect();
+                let mut note = format!("The workload was admitted on \"{cluster}\"");
+                if !others.is_empty() {
+                    note = format!("{note}, in other flavors than charged: {}", others.join(", "));
+                }
+                ctx.events.normal(after, events::MULTIKUEUE, truncated_message(note));
                 metrics.admitted(state::admitted_by(after).unwrap_or_default(), cluster);
             }
             WorkloadWrite::Rename { .. } => {
@@ -262,6 +269,11 @@ impl PendingWrite {
             WorkloadWrite::Finish { .. } => "dispatch_finish",
         }
     }
+}
+
+fn flavor_note(other: &OtherFlavor) -> String {
+    let OtherFlavor { pod_set, resource, charged, used } = other;
+    format!("{resource} of pod set {pod_set} in {used}, not {charged}")
 }
 
 /// The job of a workload, or the pods of its group.

@@ -166,7 +166,7 @@ mod tests {
             flavors: vec![flavor; 300],
             ..QueueCapacity::default()
         };
-        let rows = rows(&Capacity { queues: vec![queue] });
+        let rows = rows(&Capacity { queues: vec![queue], ..Capacity::default() });
         assert_eq!(rows.len(), ROWS);
         let said = format!(
             "{} {} {} {}",

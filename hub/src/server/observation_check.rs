@@ -76,8 +76,10 @@ fn check_one(observation: &mut Observation) -> Result<bool, String> {
     if !whole {
         observation.job_status = without_the_largest(&observation.job_status, MAX_STATUS);
     }
-    // The hub reads only the job's status.
-    observation.workload_status = Vec::new();
+    // The hub reads only its admission.
+    if observation.workload_status.len() > MAX_STATUS {
+        observation.workload_status = Vec::new();
+    }
     observation.reasons.truncate(MAX_REASONS);
     let mut room = MAX_TEXT;
     for Reason { code, message } in &mut observation.reasons {

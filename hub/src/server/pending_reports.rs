@@ -94,7 +94,10 @@ mod tests {
     use super::*;
 
     fn capacity(pending: u32) -> Capacity {
-        Capacity { queues: vec![QueueCapacity { pending, ..QueueCapacity::default() }] }
+        Capacity {
+            queues: vec![QueueCapacity { pending, ..QueueCapacity::default() }],
+            ..Capacity::default()
+        }
     }
 
     #[test]

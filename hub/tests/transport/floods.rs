@@ -31,7 +31,12 @@ async fn capacity_and_inventory_floods_reach_the_dispatcher_coalesced() {
     let flood = tokio::spawn(async move {
         for number in 1..=FLOOD {
             let queue = QueueCapacity { pending: number, ..QueueCapacity::default() };
-            session.say(agent_message::Kind::Capacity(Capacity { queues: vec![queue] })).await;
+            session
+                .say(agent_message::Kind::Capacity(Capacity {
+                    queues: vec![queue],
+                    ..Capacity::default()
+                }))
+                .await;
             session.sequence += 1;
             let observations = vec![running(&format!("w{number}"), 1)];
             let observed =

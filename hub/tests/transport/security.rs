@@ -363,7 +363,7 @@ async fn report_flood_waits_in_its_own_connection() {
             });
             let queue =
                 QueueCapacity { cluster_queue: "q".repeat(1000), ..QueueCapacity::default() };
-            let capacity = Capacity { queues: vec![queue; 64] };
+            let capacity = Capacity { queues: vec![queue; 64], ..Capacity::default() };
             if !session.observe(made.collect()).await
                 || !session.say(agent_message::Kind::Capacity(capacity)).await
             {

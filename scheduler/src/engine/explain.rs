@@ -301,6 +301,9 @@ impl OutlookBuilder<'_> {
             Some(object) => flavors::mismatch(object, pod_set),
             None => Some(Cause::FlavorMissing { flavor: flavor.name.clone() }),
         };
+        let mismatch = mismatch
+            .or_else(|| flavors::pin_not_listed(group, pod_set, requests))
+            .or_else(|| flavors::pinned_elsewhere(&flavor.name, group, pod_set, requests));
         let mut resources = Vec::new();
         for (resource, fr) in group.resources.iter().zip(&flavor.flavor_resources) {
             let Some(asked) = requests.get(resource).copied() else { continue };

@@ -1,8 +1,46 @@
-//! Whether pods may run on a flavor: its taints, and the pods' node selector and affinity.
+//! Whether pods may run on a flavor: its taints, the pods' node selector and affinity, and the
+//! flavors that a hub charged.
 
 use std::collections::BTreeMap;
 
-use crate::{Cause, NodeSelectorTerm, PodSet, ResourceFlavor, TaintEffect};
+use crate::cluster_queue::FlavorGroup;
+use crate::{Amount, Cause, Name, NodeSelectorTerm, PodSet, ResourceFlavor, TaintEffect};
+
+/// The pins of a pod set for its requested resources of a group: resource and flavor.
+fn pins<'a>(
+    group: &'a FlavorGroup,
+    pod_set: &'a PodSet,
+    requests: &'a BTreeMap<Name, Amount>,
+) -> impl Iterator<Item = (&'a Name, &'a Name)> {
+    let requested = group.resources.iter().filter(|resource| requests.contains_key(*resource));
+    let pins = pod_set.pins.as_deref();
+    requested.filter_map(move |resource| Some((resource, pins?.get(resource)?)))
+}
+
+/// Why the pod set may not use the flavor: the hub charged another one.
+pub(crate) fn pinned_elsewhere(
+    flavor: &Name,
+    group: &FlavorGroup,
+    pod_set: &PodSet,
+    requests: &BTreeMap<Name, Amount>,
+) -> Option<Cause> {
+    pod_set.pins.as_ref()?;
+    let (resource, pin) = pins(group, pod_set, requests).find(|(_, pin)| *pin != flavor)?;
+    let (flavor, resource, pin) = (flavor.clone(), resource.clone(), pin.clone());
+    Some(Cause::Pinned { flavor, resource, pin })
+}
+
+/// Set if the group lacks a flavor that the hub charged.
+pub(crate) fn pin_not_listed(
+    group: &FlavorGroup,
+    pod_set: &PodSet,
+    requests: &BTreeMap<Name, Amount>,
+) -> Option<Cause> {
+    pod_set.pins.as_ref()?;
+    let is_listed = |pin: &Name| group.flavors.iter().any(|flavor| flavor.name == *pin);
+    let (resource, pin) = pins(group, pod_set, requests).find(|(_, pin)| !is_listed(pin))?;
+    Some(Cause::PinNotListed { resource: resource.clone(), pin: pin.clone() })
+}
 
 /// `None` if the pods may use the flavor.
 pub(crate) fn mismatch(flavor: &ResourceFlavor, pod_set: &PodSet) -> Option<Cause> {

@@ -84,6 +84,18 @@ impl FlavorAssigner<'_> {
             .zip(members.first())
             .map_or(0, |(scan, at)| scan.next(*at, resource));
         let first = if first < group.flavors.len() { first } else { 0 };
+        // A search that resumes behind the pinned flavor would find none.
+        let pinned = || members.iter().filter_map(|at| self.class.pod_sets.get(*at));
+        let first = if pinned().any(|pod_set| pod_set.pins.is_some()) { 0 } else { first };
+        if let Some(cause) =
+            pinned().find_map(|pod_set| filters::pin_not_listed(group, pod_set, requests))
+        {
+            found
+                .attempts
+                .extend(group.flavors.first().map(|it| no_match(it, index, cause.clone())));
+            found.causes.push(cause);
+            return found;
+        }
         for (number, flavor) in group.flavors.iter().enumerate().skip(first) {
             ended_at = Some(number);
             if !members.iter().any(|at| self.is_nominated(*at, resource, &flavor.name)) {
@@ -96,8 +108,10 @@ impl FlavorAssigner<'_> {
                 continue;
             }
             let mut pod_sets = members.iter().filter_map(|at| self.class.pod_sets.get(*at));
-            let refused =
-                pod_sets.clone().find_map(|pod_set| self.mismatch(&flavor.name, pod_set, group));
+            let refused = pod_sets.clone().find_map(|pod_set| {
+                filters::pinned_elsewhere(&flavor.name, group, pod_set, requests)
+                    .or_else(|| self.mismatch(&flavor.name, pod_set, group))
+            });
             let differs = || {
                 pod_sets.find_map(|pod_set| {
                     self.differs_from_replaced(&flavor.name, pod_set, group, requests)

@@ -140,6 +140,9 @@ pub struct PodSet {
     /// The requests of one pod in its template, if `requests` differ.
     #[cfg_attr(feature = "record", serde(default))]
     pub pod_requests: Option<Box<BTreeMap<Name, Amount>>>,
+    /// The only flavor allowed for a resource: the hub charged it. `None` allows all.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub pins: Option<Box<BTreeMap<Name, Name>>>,
 }
 
 impl PodSet {
@@ -156,6 +159,7 @@ impl PodSet {
             problem: None,
             topology: None,
             pod_requests: None,
+            pins: None,
         }
     }
 

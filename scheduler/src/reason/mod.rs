@@ -176,6 +176,19 @@ pub enum Cause {
     NotAllowed {
         flavor: Name,
     },
+    /// The hub charged another flavor for the resource.
+    Pinned {
+        flavor: Name,
+        resource: Name,
+        /// The flavor that the hub charged.
+        pin: Name,
+    },
+    /// The queue does not list the flavor that the hub charged for the resource.
+    PinNotListed {
+        resource: Name,
+        /// The flavor that the hub charged.
+        pin: Name,
+    },
     /// A second nomination keeps the flavors of the first one; this is another flavor.
     NotNominated {
         flavor: Name,

@@ -170,6 +170,14 @@ impl Cause {
                     "skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation"
                 )
             }
+            Self::Pinned { flavor, resource, pin } => {
+                format!("flavor {flavor} is not {pin}, which the hub charged for {resource}")
+            }
+            Self::PinNotListed { resource, pin } => {
+                format!(
+                    "flavor {pin}, which the hub charged for {resource}, is not in the ClusterQueue: add it there, or map it in spec.flavorPins of the hub's MultiKueueConfig"
+                )
+            }
             Self::NotNominated { flavor, resource } => {
                 format!(
                     "skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}"
@@ -225,6 +233,7 @@ impl Cause {
             | Self::AffinityMismatch { flavor }
             | Self::FlavorMissing { flavor }
             | Self::NotAllowed { flavor }
+            | Self::Pinned { flavor, .. }
             | Self::NotNominated { flavor, .. }
             | Self::TopologyUnsupported { flavor }
             | Self::TopologyUnknown { flavor }
@@ -233,6 +242,7 @@ impl Cause {
             | Self::PlacementFailed { flavor, .. }
             | Self::DiffersFromReplaced { flavor, .. } => Some(flavor),
             Self::ResourceUnavailable { .. }
+            | Self::PinNotListed { .. }
             | Self::NoFlavors
             | Self::NoTopologyFlavor
             | Self::SeveralTopologyFlavors { .. }

@@ -45,6 +45,8 @@ pub enum Verb {
         fence_after: Option<Duration>,
         /// For a Workload: whether it gets the hub's preemption gate.
         gated: bool,
+        /// For a Workload: the only flavors that its pods may use.
+        pins: Arc<[v1::FlavorPin]>,
     },
     /// Look whether an unanswered creation took effect. The fields are those of the creation.
     Find { namespace: String, name: String, attempt: u64, payload: Arc<Payload> },

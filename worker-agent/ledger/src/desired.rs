@@ -38,6 +38,8 @@ pub(crate) struct DesiredWorkload {
     pub(crate) priority: Option<Priority>,
     /// The preemption gate that the Workload is created with.
     pub(crate) gate: Option<PreemptionGate>,
+    /// The flavors that the Workload is created with. The executor checks them.
+    pub(crate) pins: Arc<[v1::FlavorPin]>,
 }
 
 impl DesiredWorkload {
@@ -70,6 +72,7 @@ impl DesiredWorkload {
                 whole_fence(rule.after.and_then(|after| after.try_into().ok()).unwrap_or_default())
             }),
             gate,
+            pins: bounded_pins(assignment.flavor_pins),
             namespace: assignment.namespace,
             name: assignment.name,
             attempt: assignment.attempt,
@@ -90,6 +93,12 @@ impl DesiredWorkload {
         next.attempt > self.attempt
             || next.attempt == self.attempt && step(next.phase) >= step(self.phase)
     }
+}
+
+/// Keeps no more pins than the executor needs to refuse them.
+fn bounded_pins(mut pins: Vec<v1::FlavorPin>) -> Arc<[v1::FlavorPin]> {
+    pins.truncate(switchyard_proto::MAX_FLAVOR_PINS + 1);
+    pins.into()
 }
 
 /// A payload, and the number of assignments that name it.

@@ -73,7 +73,8 @@ pub fn compute(snapshot: &Snapshot) -> v1::Capacity {
             cluster_queue: name,
         }
     });
-    v1::Capacity { queues: capacities.collect() }
+    // Stock Kueue chooses flavors by itself. Another admission may not, which nothing shows.
+    v1::Capacity { queues: capacities.collect(), keeps_pins: false }
 }
 
 fn inactive(local: &LocalQueue, queue: Option<&ClusterQueue>, name: &str) -> Option<String> {

@@ -30,12 +30,12 @@ enum PayloadObjects {
 impl Executor {
     pub(super) async fn act(&self, action: &Action) -> Outcome {
         match &action.verb {
-            Verb::Create { namespace, name, attempt, payload, fence_after, gated } => {
+            Verb::Create { namespace, name, attempt, payload, fence_after, gated, pins } => {
                 if let Some(trouble) = self.refusal(payload, namespace) {
                     return Outcome::Rejected(trouble);
                 }
                 let stamp = self.stamp(&action.workload_uid, *attempt, namespace, name);
-                let stamp = Stamp { fence_after: *fence_after, gated: *gated, ..stamp };
+                let stamp = Stamp { fence_after: *fence_after, gated: *gated, pins, ..stamp };
                 match self.make(action.kind, payload, stamp) {
                     Ok((PayloadObjects::One(object), access)) => {
                         self.create(&self.as_started(*object, &access, stamp).await, &access, stamp)
@@ -116,6 +116,7 @@ impl Executor {
             name,
             fence_after: None,
             gated: false,
+            pins: &[],
         }
     }
 

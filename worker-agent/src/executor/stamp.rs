@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use switchyard_api::flavor_pins::{FlavorPins, FlavorPinsError};
 use switchyard_api::names;
 use switchyard_jobs::{JobKind, kind_of_owner, owner_gvk, sent_objects, serving::PodMetadata};
 use thiserror::Error;
 
-use switchyard_proto::v1::Payload;
+use switchyard_proto::v1::{FlavorPin, Payload};
 
 /// The marks of an object.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,8 @@ pub(super) struct Stamp<'a> {
     pub(super) fence_after: Option<Duration>,
     /// For a Workload: whether it has the hub's preemption gate.
     pub(super) gated: bool,
+    /// For a Workload: the only flavors that its pods may use.
+    pub(super) pins: &'a [FlavorPin],
 }
 
 /// The fence as a Workload records it.
@@ -48,6 +51,8 @@ pub(super) enum BadPayload {
         "jobs of this kind are not managed on this cluster; add {0} to integrations.frameworks of its configuration"
     )]
     Disabled(&'static str),
+    #[error("the hub's flavor pins: {0}")]
+    Pins(#[from] FlavorPinsError),
     #[error("the payload's metadata.{field} is {got:?}; the assignment says {expected:?}")]
     Elsewhere { field: &'static str, got: String, expected: String },
 }
@@ -70,6 +75,11 @@ pub(super) fn workload_to_create(payload: &Payload, stamp: Stamp<'_>) -> Result<
     restamp(&mut object, stamp, stamp.name.to_owned());
     if let Some(after) = stamp.fence_after {
         set(&mut object, "annotations", names::FENCE_AFTER, &fence_text(after));
+    }
+    if !stamp.pins.is_empty() {
+        let rows = stamp.pins.iter().map(|pin| (&*pin.pod_set, &*pin.resource, &*pin.flavor));
+        let pins = FlavorPins::from_rows(rows)?.to_text();
+        set(&mut object, "annotations", names::FLAVOR_PINS, &pins);
     }
     if payload.job.is_empty() {
         set(&mut object, "annotations", names::FOLLOWS, "true");
@@ -226,13 +236,14 @@ fn restamp(object: &mut Value, stamp: Stamp<'_>, name: String) {
 }
 
 /// The marks by which an agent recognizes its objects.
-const MARKS: [&str; 7] = [
+const MARKS: [&str; 8] = [
     names::HUB_ID,
     names::WORKLOAD_UID,
     names::ATTEMPT,
     names::PROOF,
     names::FOLLOWS,
     names::FENCE_AFTER,
+    names::FLAVOR_PINS,
     super::SUSPENDED,
 ];
 
@@ -277,6 +288,7 @@ mod tests {
         name: "job-a",
         fence_after: None,
         gated: false,
+        pins: &[],
     };
 
     /// Controllers copy templates to pods, and the agent watches pods for marks.
@@ -287,6 +299,7 @@ mod tests {
             "annotations": {
                 "switchyard.dev/workload-uid": "x", "switchyard.dev/attempt": "18446744073709551615", "note": "n",
                 "switchyard.dev/fence-after": "1h", "switchyard.dev/follows": "true",
+                "switchyard.dev/flavor-pins": r#"{"main":{"cpu":"free"}}"#,
             },
         });
         let kept = json!({"labels": {"team": "x"}, "annotations": {"note": "n"}});
@@ -302,13 +315,28 @@ mod tests {
         );
         let workload = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
-            "metadata": {"name": "job-a", "namespace": "ns", "annotations": {"switchyard.dev/follows": "true"}},
+            "metadata": {"name": "job-a", "namespace": "ns", "annotations": {
+                "switchyard.dev/follows": "true", "switchyard.dev/flavor-pins": r#"{"main":{"cpu":"free"}}"#,
+            }},
             "spec": {"podSets": [{"name": "main", "template": {"metadata": forged}}]},
         });
         let payload = Payload::new(workload.to_string().into_bytes(), job.to_string().into_bytes());
         let made = workload_to_create(&payload, STAMP).unwrap();
         assert_eq!(made.pointer("/spec/podSets/0/template/metadata"), Some(&kept));
         assert_eq!(made.pointer("/metadata/annotations/switchyard.dev~1follows"), None);
+        let pins = "/metadata/annotations/switchyard.dev~1flavor-pins";
+        assert_eq!(made.pointer(pins), None, "a user of the hub wrote it");
+        let pin = |flavor: &str| {
+            let flavor = flavor.to_owned();
+            [FlavorPin { pod_set: "main".into(), resource: "cpu".into(), flavor }]
+        };
+        let made = workload_to_create(&payload, Stamp { pins: &pin("spot"), ..STAMP }).unwrap();
+        assert_eq!(made.pointer(pins), Some(&json!(r#"{"main":{"cpu":"spot"}}"#)));
+        let error = workload_to_create(&payload, Stamp { pins: &pin("a b"), ..STAMP }).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the hub's flavor pins: the flavor pinned for cpu of pod set main is no name of a ResourceFlavor"
+        );
     }
 
     #[test]

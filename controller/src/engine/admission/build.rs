@@ -9,7 +9,8 @@ use switchyard_api::{
     conditions::{self, reasons},
     names,
     v1beta2::{
-        self, CheckState, DelayedTopologyRequestState, DispatchStatus, PodSetRequest, Workload,
+        self, CheckState, DelayedTopologyRequestState, DispatchStatus, OtherFlavor, PodSetRequest,
+        Workload,
     },
 };
 use switchyard_scheduler::{self as engine, Amount, Name, PodSetRequests, Reason};
@@ -74,6 +75,8 @@ pub struct Dispatch {
     pub attempt: i64,
     /// Set if the workload adopts a running copy: the uid by which clusters know that copy.
     pub adopts: Option<String>,
+    /// Flavors on the cluster that differ from the charge.
+    pub other_flavors: Vec<OtherFlavor>,
 }
 
 /// The status with quota, cluster, attempt, the MultiKueue check Ready and, if no other check is
@@ -114,6 +117,7 @@ pub fn dispatched_status(
         cluster_name: Some(dispatch.cluster.clone()),
         history: before.history,
         stuck_moves: before.stuck_moves,
+        other_flavors: dispatch.other_flavors.clone(),
     });
     edit.reserve(admission);
     edit.sync_admitted();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use switchyard_api::flavor_pins::FlavorPins;
 use switchyard_api::{conditions, names, quantity::amount_of, v1beta2 as api};
 use switchyard_jobs::elastic;
 use switchyard_scheduler::{self as engine, Amount, Name, WorkloadKey};
@@ -65,7 +66,7 @@ pub(super) fn workload(
         active: workload.spec.is_active(),
         on_hold: held(workload, ordering),
         finished: state::is_finished(workload),
-        pod_sets: pod_sets(workload, rules, ordering.places),
+        pod_sets: pinned(workload, pod_sets(workload, rules, ordering.places)),
         reservation: reserved
             .filter(|_| may_run(workload))
             .and_then(|_| status?.admission.as_ref())
@@ -138,6 +139,36 @@ pub(super) fn pod_sets(
 ) -> Vec<engine::PodSet> {
     let pod_sets = workload.spec.pod_sets.iter().enumerate();
     pod_sets.map(|(index, pod_set)| self::pod_set(pod_set, index, rules, places)).collect()
+}
+
+/// Binds the pod sets of a hub's copy to the flavors that the hub charged.
+///
+/// A copy whose pins cannot be read never gets quota, because the hub's charge would be wrong.
+fn pinned(workload: &api::Workload, mut pod_sets: Vec<engine::PodSet>) -> Vec<engine::PodSet> {
+    let annotations = workload.metadata.annotations.as_ref();
+    let Some(text) = annotations
+        .and_then(|all| all.get(names::FLAVOR_PINS))
+        .filter(|_| state::is_copy(workload))
+    else {
+        return pod_sets;
+    };
+    let pins = match FlavorPins::parse(text) {
+        Ok(pins) => pins,
+        Err(error) => {
+            for pod_set in &mut pod_sets {
+                let problem = format!("annotation {}: {error}", names::FLAVOR_PINS);
+                pod_set.problem.get_or_insert(problem);
+            }
+            return pod_sets;
+        }
+    };
+    for pod_set in &mut pod_sets {
+        let name = |text: &String| Name::from(text.as_str());
+        pod_set.pins = pins.of(&pod_set.name).filter(|of| !of.is_empty()).map(|of| {
+            Box::new(of.iter().map(|(resource, flavor)| (name(resource), name(flavor))).collect())
+        });
+    }
+    pod_sets
 }
 
 /// Whether its only owner is a pod outside of groups.
@@ -288,6 +319,28 @@ mod tests {
     fn told_by(subject: &api::Workload, ordering: Ordering) -> engine::Workload {
         let (stores, config) = (Stores::default(), Configuration::default());
         workload(subject, &RequestRules::of(&stores, &config, "ns"), ordering)
+    }
+
+    #[test]
+    fn pins_bind_the_pod_sets_of_a_copy_only() {
+        let pins = |text: &str, copy: bool| {
+            let mut subject = fixtures::workload("a").annotation(names::FLAVOR_PINS, text);
+            if copy {
+                subject = subject.annotation(names::WORKLOAD_UID, "u");
+            }
+            let pod_set = told(&subject).pod_sets.remove(0);
+            let pins = pod_set.pins.map(|pins| {
+                pins.iter().map(|(resource, pin)| format!("{resource}={pin}")).collect::<Vec<_>>()
+            });
+            (pins, pod_set.problem)
+        };
+        let text = r#"{"main":{"cpu":"spot"},"other":{"cpu":"x"}}"#;
+        assert_eq!(pins(text, true), (Some(vec!["cpu=spot".to_owned()]), None));
+        assert_eq!(pins(text, false), (None, None), "a user wrote it");
+        assert_eq!(pins(r#"{"other":{"cpu":"x"}}"#, true), (None, None));
+        let (none, problem) = pins("spot", true);
+        assert!(none.is_none());
+        assert!(problem.unwrap().starts_with("annotation switchyard.dev/flavor-pins: not a JSON"));
     }
 
     #[rstest::rstest]

@@ -207,7 +207,7 @@ impl Script {
             flavors: vec![flavor],
             ..QueueCapacity::default()
         };
-        Capacity { queues: vec![queue] }
+        Capacity { queues: vec![queue], ..Capacity::default() }
     }
 }
 

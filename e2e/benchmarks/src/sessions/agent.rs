@@ -211,7 +211,7 @@ impl Local {
             flavors: vec![flavor],
             ..QueueCapacity::default()
         };
-        Capacity { queues: vec![queue] }
+        Capacity { queues: vec![queue], ..Capacity::default() }
     }
 }
 

@@ -315,8 +315,8 @@ impl World {
 
     pub(super) fn capacity(&self, cluster: usize) -> v1::Capacity {
         let (used, nominal) = (self.used(cluster) as i64, self.clusters[cluster].capacity as i64);
-        let flavor = v1::FlavorCapacity {
-            flavor: "default".to_owned(),
+        let flavor = |name: &&'static str| v1::FlavorCapacity {
+            flavor: (*name).to_owned(),
             resource: "cpu".to_owned(),
             nominal,
             used,
@@ -329,10 +329,10 @@ impl World {
             local_queue: "lq".to_owned(),
             cluster_queue: "cq".to_owned(),
             active: true,
-            flavors: vec![flavor],
+            flavors: self.plan.clusters[cluster].flavors.iter().map(flavor).collect(),
             ..v1::QueueCapacity::default()
         };
-        v1::Capacity { queues: vec![queue] }
+        v1::Capacity { queues: vec![queue], keeps_pins: !self.plan.clusters[cluster].adopts }
     }
 
     fn wakeup(&self, cluster: usize, now: Time) -> Option<Time> {

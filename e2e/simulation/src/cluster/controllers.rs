@@ -1,5 +1,6 @@
 //! The worker's own controllers: quota, start and stop of jobs, pods, garbage collection.
 
+use serde_json::json;
 use switchyard_flags::simulate::Mutation;
 use switchyard_ledger::{JobEnd, Object, ObjectKind};
 use switchyard_proto::timestamp;
@@ -64,11 +65,24 @@ impl World {
         if !self.waits_for_quota(cluster, index) {
             return;
         }
+        if let Some(pin) = self.unlisted_pin(cluster, index) {
+            self.reached("fault: lacks a pinned flavor");
+            let pending =
+                no("NoMatchingFlavor", &format!("flavor {pin} is not in the ClusterQueue"));
+            let Some(workload) = self.clusters[cluster].workload(index) else { return };
+            if workload.quota_reserved != pending {
+                workload.quota_reserved = pending;
+                self.touch(cluster, ObjectKind::Workload, index);
+            }
+            return;
+        }
         // Workloads evicted for others must not take the freed quota first.
         if used + need <= capacity
             && !(0..index).any(|other| self.waits_for_victims(cluster, other))
         {
+            let status = self.admission(cluster, index);
             let Some(workload) = self.clusters[cluster].workload(index) else { return };
+            workload.status = status;
             (workload.quota_reserved, workload.admitted, workload.evicted) =
                 (yes("QuotaReserved"), yes("Admitted"), None);
             if let Some(gate) = &mut workload.gate {
@@ -87,6 +101,24 @@ impl World {
             workload.quota_reserved = pending;
             self.touch(cluster, ObjectKind::Workload, index);
         }
+    }
+
+    /// The status of a Workload with quota: in the flavor that it is bound to, or else in the first.
+    fn admission(&self, cluster: usize, index: usize) -> Vec<u8> {
+        let plan = &self.plan.clusters[cluster];
+        let stored = self.clusters[cluster].objects.get(&(ObjectKind::Workload, index));
+        let pin = stored.and_then(|stored| stored.pin.as_deref()).filter(|_| !plan.adopts);
+        let flavor = pin.or(plan.flavors.first().copied()).unwrap_or_default();
+        let assigned = json!({"name": "main", "flavors": {"cpu": flavor}});
+        json!({"admission": {"podSetAssignments": [assigned]}}).to_string().into_bytes()
+    }
+
+    /// The flavor that a Workload is bound to, if the cluster keeps to pins and does not list it.
+    fn unlisted_pin(&self, cluster: usize, index: usize) -> Option<String> {
+        let plan = &self.plan.clusters[cluster];
+        let stored = self.clusters[cluster].objects.get(&(ObjectKind::Workload, index))?;
+        let pin = stored.pin.as_deref().filter(|_| !plan.adopts)?;
+        (!plan.flavors.contains(&pin)).then(|| pin.to_owned())
     }
 
     fn waits_for_quota(&mut self, cluster: usize, index: usize) -> bool {
@@ -284,6 +316,7 @@ impl World {
         stored.run += 1;
         let run = stored.run;
         self.check_start(cluster, workload, attempt);
+        self.check_flavor(cluster, workload, attempt);
         self.touch(cluster, ObjectKind::Job, workload);
         if ready.is_none() || self.mutated(Mutation::UnreadyForEver) {
             self.examine_soon(cluster);

@@ -124,6 +124,7 @@ impl World {
                 run: 0,
                 pods_changing: false,
                 ended: None,
+                pin: None,
             },
         );
         self.touch(cluster, kind, index);

@@ -83,9 +83,13 @@ impl World {
             )
         });
         match &action.verb {
-            Verb::Create { name, attempt, gated, .. } => {
+            Verb::Create { name, attempt, gated, pins, .. } => {
                 let fresh = !self.clusters[cluster].objects.contains_key(&(kind, number(name)));
                 let made = self.create(cluster, kind, number(name), &action.workload_uid, *attempt);
+                let stored = self.clusters[cluster].objects.get_mut(&(kind, number(name)));
+                if let Some(stored) = stored.filter(|_| fresh) {
+                    stored.pin = pins.first().map(|pin| pin.flavor.clone());
+                }
                 match self.clusters[cluster].workload(number(name)).filter(|_| fresh && *gated) {
                     Some(workload) if kind == ObjectKind::Workload => {
                         workload.gate = Some(PreemptionGate::default());

@@ -319,10 +319,10 @@ impl World {
             }
             News::Capacity { cluster, session, capacity } => {
                 if term.live.is_live(&name(cluster), session) {
-                    let queues = capacity::from_wire(capacity);
+                    let report = capacity::from_wire(capacity);
                     self.dispatch(
                         hub,
-                        DispatchEvent::CapacityReported { cluster: name(cluster).into(), queues },
+                        DispatchEvent::CapacityReported { cluster: name(cluster).into(), report },
                     );
                 }
             }

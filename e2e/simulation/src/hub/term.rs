@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use switchyard_dispatcher::{
     BreakerLimits, CANNOT_SEND, DispatchAction, DispatchEvent, Dispatcher, DispatcherSettings,
-    LiveSessions, Name, Observation, ObservationCache, Phase, Reason, State, Uid, WorkloadFacts,
-    WorkloadWrite, WriteOutcome, WriteResult, is_terminal,
+    LiveSessions, Name, Observation, ObservationCache, Phase, PinRules, Reason, State, Uid,
+    WorkloadFacts, WorkloadWrite, WriteOutcome, WriteResult, is_terminal,
 };
 use switchyard_flags::simulate::Mutation;
 use switchyard_hub::cluster_channel::ClusterChannel;
-use switchyard_hub::dispatcher_task::{assignment, with_preemption_gate};
+use switchyard_hub::dispatcher_task::{assignment, with_flavor_pins, with_preemption_gate};
 use switchyard_proto::v1::Payload;
 
 use crate::names::{CHECK, name, number};
@@ -65,6 +65,8 @@ impl World {
             away: (0..self.clusters.len()).map(|cluster| (cluster, self.now)).collect(),
             unable: BTreeMap::new(),
             memory: BTreeMap::new(),
+            charges: BTreeMap::new(),
+            turns: BTreeMap::new(),
             parked: BTreeMap::new(),
             told: ObservationCache::new(forgetful),
             slots: BTreeMap::new(),
@@ -94,6 +96,8 @@ impl World {
                 self.dispatch(hub, DispatchEvent::SessionClosed { name: cluster.clone() });
             }
         }
+        let rules = PinRules { is_off: !self.plan.pinned, ..PinRules::default() };
+        self.dispatch(hub, DispatchEvent::PinsConfigured { check: CHECK.into(), rules });
         self.dispatch(hub, DispatchEvent::CheckConfigured { name: CHECK.into(), clusters });
         let all: Vec<WorkloadFacts> = self.hubs[hub].store.values().cloned().collect();
         for facts in all {
@@ -283,7 +287,7 @@ impl World {
                     let reasons = vec![Reason::new(CANNOT_SEND, "the workload is gone")];
                     let state = State::Refused;
                     let (job_status, no_ready_pod) = (false, false);
-                    let (origin, gate) = (None, None);
+                    let (origin, gate, flavors) = (None, None, None);
                     let observation = Observation {
                         uid,
                         namespace,
@@ -295,6 +299,7 @@ impl World {
                         no_ready_pod,
                         origin,
                         gate,
+                        flavors,
                     };
                     return refusals.push((cluster, observation));
                 }
@@ -390,6 +395,10 @@ impl World {
         let dispatcher = self.hubs[hub].term.as_ref().map(|term| &term.dispatcher);
         let gate = dispatcher.and_then(|it| it.gate(&ours, &crate::names::name(cluster).into()));
         let assignment = with_preemption_gate(assignment, gate.filter(|_| phase != Phase::Absent));
+        let pins = dispatcher
+            .map(|it| it.flavor_pins(&ours, &crate::names::name(cluster)))
+            .filter(|_| phase != Phase::Absent && !self.mutated(Mutation::DropPins));
+        let assignment = with_flavor_pins(assignment, &pins.unwrap_or_default());
         let port = self.port(hub, cluster);
         let content = (phase != Phase::Absent).then(|| {
             let known = port.payload(uid);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use switchyard_api::flavor_pins::FlavorPins;
 use switchyard_dispatcher::{
     CheckStatus, DispatchEvent, LossPolicy, MemoryReservation, Name, StuckFacts, Uid,
     WorkloadFacts, WorkloadState,
@@ -11,6 +12,7 @@ use switchyard_flags::simulate::Mutation;
 use switchyard_scheduler::{Amount, PodSet};
 
 use crate::names::{CHECK, PRIORITY_CLASS, number, subject};
+use crate::plan::FLAVORS;
 use crate::state::{Event, Object, World};
 use crate::time::Ms;
 
@@ -36,6 +38,7 @@ impl World {
             priority: 0,
             priority_class: Some(PRIORITY_CLASS.into()),
             pod_sets,
+            charged: Arc::default(),
             state: WorkloadState {
                 active: true,
                 check: Some((CHECK.into(), CheckStatus::Pending)),
@@ -90,6 +93,7 @@ impl World {
         facts.state.check = Some((CHECK.into(), CheckStatus::Pending));
         if release {
             facts.state.reserved = false;
+            facts.charged = Arc::default();
         }
         self.api_changed(uid);
     }
@@ -173,6 +177,7 @@ impl World {
         // A committed workload keeps its quota until the dispatcher releases it.
         if facts.state.evicted && facts.state.reserved && facts.state.attempt == 0 {
             facts.state.reserved = false;
+            facts.charged = Arc::default();
             self.api_changed(uid);
         }
     }
@@ -227,7 +232,18 @@ impl World {
         if let Some(at) = again {
             self.at(at, Event::Engine { hub, boot });
         }
-        for facts in taken {
+        for mut facts in taken {
+            if self.plan.pinned
+                && let Some(term) = &mut self.hubs[hub].term
+            {
+                // Another one each time: a cluster may lack the first.
+                let turn = term.turns.entry(facts.uid.clone()).or_insert(number(&facts.uid));
+                let flavor = FLAVORS[*turn % FLAVORS.len()];
+                *turn += 1;
+                let rows = [("main", "cpu", flavor)];
+                facts.charged = Arc::new(FlavorPins::from_rows(rows).unwrap_or_default());
+                term.charges.insert(facts.uid.clone(), facts.charged.clone());
+            }
             if let Some(term) = &mut self.hubs[hub].term {
                 term.memory.insert(facts.uid.clone(), facts.version);
                 term.parked.remove(&facts.uid);

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use switchyard_api::flavor_pins::FlavorPins;
 use switchyard_dispatcher::write_guard::{WriteDecision, check};
 use switchyard_dispatcher::{
     CheckStatus, STUCK, Uid, WorkloadFacts, WorkloadWrite, WriteOutcome, WriteResult, WriteRetries,
@@ -20,7 +21,17 @@ fn look(write: &WorkloadWrite, facts: &WorkloadFacts, memory: bool) -> WriteDeci
 }
 
 /// Applies a write to the status.
-fn apply(write: &WorkloadWrite, facts: &mut WorkloadFacts) {
+fn apply(write: &WorkloadWrite, facts: &mut WorkloadFacts, charged: &Arc<FlavorPins>) {
+    let reserved = facts.state.reserved && !facts.state.evicted;
+    apply_state(write, facts);
+    if !facts.state.reserved {
+        facts.charged = Arc::default();
+    } else if !reserved && !facts.state.evicted {
+        facts.charged = charged.clone();
+    }
+}
+
+fn apply_state(write: &WorkloadWrite, facts: &mut WorkloadFacts) {
     match write {
         // The name is immutable, but may be removed.
         WorkloadWrite::Commit { .. } | WorkloadWrite::Rename { .. }
@@ -69,6 +80,7 @@ impl World {
         let it = &self.hubs[hub];
         let (boot, Some(term)) = (it.boot, it.term.as_ref()) else { return };
         let (epoch, memory) = (term.epoch, term.memory.contains_key(&uid));
+        let charged = term.charges.get(&uid).cloned().unwrap_or_default();
         let Some(base) = it.store.get(&uid).cloned() else {
             return self.answer(hub, boot, epoch, Self::superseded(uid, None));
         };
@@ -80,6 +92,7 @@ impl World {
             write,
             base,
             memory,
+            charged,
             tries: WriteRetries::default(),
             asked: self.now,
         };
@@ -168,7 +181,7 @@ impl World {
         }
         let Some(object) = self.api.objects.get_mut(&job.uid) else { return WriteReply::Gone };
         let (before, moves) = (object.facts.state.attempt, object.facts.stuck.moves);
-        apply(&job.write, &mut object.facts);
+        apply(&job.write, &mut object.facts, &job.charged);
         if forget_moves {
             object.facts.stuck.moves = moves;
         }

@@ -26,6 +26,8 @@ pub(crate) struct Stored {
     /// Its pods are starting or stopping.
     pub(crate) pods_changing: bool,
     pub(crate) ended: Option<Ms>,
+    /// For a Workload: the only flavor that it may use.
+    pub(crate) pin: Option<String>,
 }
 
 /// The pods of a job. They outlive the job for a moment, except in foreground deletion.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use switchyard_api::flavor_pins::FlavorPins;
 use switchyard_api::v1beta2::AgentStatus;
 use switchyard_dispatcher::{
     Dispatcher, LiveSessions, LossPolicy, ObservationCache, Uid, Uids, WorkloadFacts,
@@ -103,6 +104,9 @@ pub(crate) struct Term {
     pub(crate) unable: BTreeMap<usize, Ms>,
     /// Quota reserved in the engine's memory, and the version of its Workload.
     pub(crate) memory: BTreeMap<Uid, u64>,
+    /// The flavors of each workload's last reservation, and how many reservations it had.
+    pub(crate) charges: BTreeMap<Uid, Arc<FlavorPins>>,
+    pub(crate) turns: BTreeMap<Uid, usize>,
     /// Not queued again before this.
     pub(crate) parked: BTreeMap<Uid, Ms>,
     pub(crate) told: ObservationCache,
@@ -218,6 +222,8 @@ pub(crate) struct WriteJob {
     pub(crate) base: WorkloadFacts,
     /// The reservation was in memory at the request.
     pub(crate) memory: bool,
+    /// The flavors of that reservation.
+    pub(crate) charged: Arc<FlavorPins>,
     pub(crate) tries: WriteRetries,
     /// When the dispatcher requested it.
     pub(crate) asked: Ms,

@@ -1,8 +1,10 @@
 //! Fit of workloads, and deductions between reports.
 
 use super::*;
+use crate::PinRules;
 use switchyard_proto::v1 as proto;
 use switchyard_scheduler::{Operator, Toleration, TolerationOperator};
+use switchyard_syntax::flavor_pins::FlavorPins;
 
 fn row(flavor: &str, resource: &str, nominal: i64, available: i64) -> proto::FlavorCapacity {
     proto::FlavorCapacity {
@@ -40,7 +42,7 @@ fn capacity(flavors: Vec<proto::FlavorCapacity>) -> ClusterCapacity {
         ..proto::QueueCapacity::default()
     };
     let mut capacity = ClusterCapacity::default();
-    capacity.report(from_wire(proto::Capacity { queues: vec![queue] }));
+    capacity.report(from_wire(proto::Capacity { queues: vec![queue], ..Default::default() }));
     capacity
 }
 
@@ -51,7 +53,11 @@ fn pods(count: i32, requests: &[(&str, i64)]) -> PodSet {
 }
 
 fn fit(capacity: &ClusterCapacity, pod_sets: &[PodSet]) -> Fit {
-    capacity.fit(&"ns".into(), &"lq".into(), pod_sets)
+    capacity.fit(&"ns".into(), &"lq".into(), pod_sets, unpinned(&FlavorPins::default()))
+}
+
+fn unpinned(charged: &FlavorPins) -> ClusterPins<'_> {
+    ClusterPins::new(charged, None, "a")
 }
 
 fn first_reason(verdict: &Fit) -> String {
@@ -162,7 +168,12 @@ fn fit_gives_reasons() {
         assert_eq!(first_reason(&fit(&capacity, &pod_sets)), expected, "{case}");
     }
     assert_eq!(
-        first_reason(&cpu(1).fit(&"other".into(), &"lq".into(), &[])),
+        first_reason(&cpu(1).fit(
+            &"other".into(),
+            &"lq".into(),
+            &[],
+            unpinned(&FlavorPins::default())
+        )),
         "never: the cluster has no LocalQueue other/lq"
     );
 }
@@ -172,18 +183,18 @@ fn sent_workload_is_deducted_until_report_counts_it() {
     let mut capacity = capacity(vec![row("default", "cpu", 4000, 4000)]);
     let ask = [pods(3, &[("cpu", 1000)])];
     let one = Uid::from("one");
-    capacity.assume(&one, &"ns".into(), &"lq".into(), &ask);
+    capacity.assume(&one, (&"ns".into(), &"lq".into()), &ask, unpinned(&FlavorPins::default()));
     assert!(first_reason(&fit(&capacity, &ask)).starts_with("waits"));
     let report = capacity.queues().clone();
-    capacity.report(report.clone());
+    capacity.report(CapacityReport { queues: report.clone(), ..CapacityReport::default() });
     assert!(
         first_reason(&fit(&capacity, &ask)).starts_with("waits"),
         "a report that may not have it yet"
     );
     capacity.counted(&one);
-    capacity.report(report);
+    capacity.report(CapacityReport { queues: report, ..CapacityReport::default() });
     assert_eq!(first_reason(&fit(&capacity, &ask)), "fits", "a report that has it");
-    capacity.assume(&one, &"ns".into(), &"lq".into(), &ask);
+    capacity.assume(&one, (&"ns".into(), &"lq".into()), &ask, unpinned(&FlavorPins::default()));
     capacity.unassume(&one);
     assert_eq!(first_reason(&fit(&capacity, &ask)), "fits");
     assert!(capacity.sums.is_empty());
@@ -224,7 +235,8 @@ fn cluster_borrows_once_sent_workloads_use_its_nominal_quota() {
     let sent: Vec<bool> = (0..6)
         .map(|number| {
             let borrows = borrows(&capacity);
-            capacity.assume(&Uid::from(format!("{number}")), &"ns".into(), &"lq".into(), &one_cpu);
+            let (uid, none) = (Uid::from(format!("{number}")), FlavorPins::default());
+            capacity.assume(&uid, (&"ns".into(), &"lq".into()), &one_cpu, unpinned(&none));
             borrows
         })
         .collect();
@@ -233,4 +245,54 @@ fn cluster_borrows_once_sent_workloads_use_its_nominal_quota() {
         capacity.unassume(&Uid::from(format!("{number}")));
     }
     assert!(!borrows(&capacity), "two of four are left");
+}
+
+/// A cluster's answer to a pod that is pinned to these flavors, if it keeps to pins or not.
+fn pinned_fit(mut rows: Vec<proto::FlavorCapacity>, pins: &[(&str, &str)], keeps: bool) -> Fit {
+    rows.push(row("large", "nvidia.com/gpu", 8, 8));
+    let mut capacity = capacity(rows);
+    capacity.keeps_pins = keeps;
+    let rows = pins.iter().map(|(resource, flavor)| ("main", *resource, *flavor));
+    let charged = FlavorPins::from_rows(rows).unwrap();
+    let rules = PinRules::default();
+    let pins = ClusterPins::new(&charged, Some(&rules), "a");
+    let ask = pods(1, &[("cpu", 1000), ("nvidia.com/gpu", 1)]);
+    capacity.fit(&"ns".into(), &"lq".into(), &[ask], pins)
+}
+
+fn match_of(verdict: &Fit) -> PinMatch {
+    let Fit::Now(score) = verdict else { panic!("{}", first_reason(verdict)) };
+    score.pins
+}
+
+#[test]
+fn cluster_that_keeps_pins_fits_by_the_pinned_flavor() {
+    let rows = || vec![row("spot", "cpu", 8000, 8000), row("steady", "cpu", 8000, 500)];
+    let fit = |pins: &[(&str, &str)]| first_reason(&pinned_fit(rows(), pins, true));
+    assert_eq!(fit(&[("cpu", "spot")]), "fits");
+    assert_eq!(fit(&[("cpu", "spot"), ("nvidia.com/gpu", "large"), ("memory", "x")]), "fits");
+    let p = "couldn't assign flavors to pod set main:";
+    assert_eq!(
+        fit(&[("cpu", "steady")]),
+        format!("waits: {p} flavor spot is not steady, which the hub charged for cpu")
+    );
+    assert_eq!(
+        fit(&[("cpu", "other")]),
+        format!(
+            "never: {p} flavor other, which the hub charged for cpu, is not in ClusterQueue cq: add it there, or map it in spec.flavorPins of the MultiKueueConfig"
+        )
+    );
+}
+
+#[test]
+fn cluster_that_chooses_fits_and_ranks_by_what_it_would_choose() {
+    let both = || vec![row("spot", "cpu", 8000, 8000), row("steady", "cpu", 8000, 8000)];
+    let fit = |rows, pins: &[(&str, &str)]| match_of(&pinned_fit(rows, pins, false));
+    assert_eq!(fit(both(), &[]), PinMatch::Kept, "nothing is pinned");
+    assert_eq!(fit(both(), &[("cpu", "spot")]), PinMatch::Likely);
+    assert_eq!(fit(both(), &[("cpu", "steady")]), PinMatch::Unlikely);
+    assert_eq!(fit(both(), &[("cpu", "other")]), PinMatch::Unlikely, "and it is no refusal");
+    let one =
+        || vec![tainted(row("spot", "cpu", 8000, 8000), "spot"), row("steady", "cpu", 8000, 8000)];
+    assert_eq!(fit(one(), &[("cpu", "steady")]), PinMatch::Kept, "its pods tolerate no other");
 }

@@ -1,14 +1,13 @@
 //! Conversion of a capacity report from the wire.
 
-use std::collections::BTreeMap;
-
 use switchyard_proto::v1 as proto;
 use switchyard_scheduler::{Taint, TaintEffect};
 
-use super::{FlavorQuota, LocalQueueCapacity, QueueFlavor};
+use super::{CapacityReport, FlavorQuota, LocalQueueCapacity, QueueFlavor};
 use crate::Name;
 
-pub fn from_wire(capacity: proto::Capacity) -> BTreeMap<(Name, Name), LocalQueueCapacity> {
+pub fn from_wire(capacity: proto::Capacity) -> CapacityReport {
+    let keeps_pins = capacity.keeps_pins;
     let queue = |queue: proto::QueueCapacity| {
         let mut flavors: Vec<QueueFlavor> = Vec::new();
         for row in queue.flavors {
@@ -49,7 +48,7 @@ pub fn from_wire(capacity: proto::Capacity) -> BTreeMap<(Name, Name), LocalQueue
             },
         )
     };
-    capacity.queues.into_iter().map(queue).collect()
+    CapacityReport { queues: capacity.queues.into_iter().map(queue).collect(), keeps_pins }
 }
 
 fn taint(taint: proto::Taint) -> Taint {

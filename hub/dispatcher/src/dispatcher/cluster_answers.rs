@@ -47,12 +47,7 @@ impl Dispatcher {
 
     /// The clusters of the workload's check, in the order of its MultiKueueConfig.
     pub(super) fn configured_clusters(&self, entry: &TrackedWorkload) -> Vec<Name> {
-        let check = match (&entry.reservation, &entry.facts.state.check) {
-            (Some(reserved), _) => Some(&reserved.check),
-            (None, Some((check, _))) => Some(check),
-            (None, None) => None,
-        };
-        check.and_then(|check| self.checks.get(check)).cloned().unwrap_or_default()
+        entry.check().and_then(|check| self.checks.get(check)).cloned().unwrap_or_default()
     }
 
     /// Whether the target of a move request is a candidate: allowed, without a current refusal, and
@@ -79,7 +74,8 @@ impl Dispatcher {
             return None;
         }
         Some(if known.has_reported {
-            let fit = known.capacity.fit(&facts.namespace, &facts.queue, &facts.pod_sets);
+            let pins = self.cluster_pins(facts, entry.check(), cluster);
+            let fit = known.capacity.fit(&facts.namespace, &facts.queue, &facts.pod_sets, pins);
             OpenOffer::Reported(fit)
         } else {
             OpenOffer::Unreported
@@ -182,7 +178,8 @@ impl Dispatcher {
             };
             return ClusterAnswer::Waits(reported, 0);
         }
-        match self.verdict(facts, &cluster.capacity) {
+        let pins = self.cluster_pins(facts, entry.check(), name);
+        match self.verdict(facts, &cluster.capacity, pins) {
             Fit::Now(score) => ClusterAnswer::Fits(score),
             Fit::Later { reasons, pending } => ClusterAnswer::Waits(reasons, pending),
             Fit::Never(reasons) => ClusterAnswer::No(reasons),

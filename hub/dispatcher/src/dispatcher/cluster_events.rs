@@ -3,10 +3,9 @@
 //!
 //! Each handler updates the cluster's [`ClusterState`] and marks the workloads that it concerns.
 
-use std::collections::BTreeMap;
-
 use super::Dispatcher;
 use super::cluster_state::ClusterState;
+use crate::capacity::CapacityReport;
 use crate::{ClusterConfig, DispatchAction, Name, Uids, UnixMillis};
 
 impl Dispatcher {
@@ -181,12 +180,12 @@ impl Dispatcher {
     pub(super) fn update_capacity(
         &mut self,
         name: &Name,
-        queues: BTreeMap<(Name, Name), crate::capacity::LocalQueueCapacity>,
+        report: CapacityReport,
         now: UnixMillis,
         out: &mut Vec<DispatchAction>,
     ) {
         let Some(cluster) = self.clusters.get_mut(name) else { return };
-        cluster.report(queues, self.events);
+        cluster.report(report, self.events);
         self.scan_waiting(name, true, now, out);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::scan_budget::ScanBudget;
-use crate::capacity::{ClusterCapacity, LocalQueueCapacity, LocalQueueKey};
+use crate::capacity::{CapacityReport, ClusterCapacity, LocalQueueKey};
 use crate::{ClusterConfig, Name, UnixMillis};
 
 /// Milliseconds after which an open session has delivered an assignment: pings follow it in order,
@@ -90,12 +90,8 @@ impl ClusterState {
     }
 
     /// Replaces its capacity, during this event.
-    pub(super) fn report(
-        &mut self,
-        queues: BTreeMap<LocalQueueKey, LocalQueueCapacity>,
-        event: u64,
-    ) {
-        let changed = self.capacity.report(queues);
+    pub(super) fn report(&mut self, report: CapacityReport, event: u64) {
+        let changed = self.capacity.report(report);
         // After a reconnect, the first report is no change.
         if self.has_reported {
             self.queue_changes.extend(changed.into_iter().map(|place| (place, event)));

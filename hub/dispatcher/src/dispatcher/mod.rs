@@ -19,6 +19,7 @@ mod nominate;
 mod observed;
 mod orphans;
 mod parked;
+mod pins;
 mod preemption_gates;
 mod reconcile;
 mod refusals;
@@ -35,13 +36,14 @@ mod write_pace;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    DispatchAction, DispatchEvent, DispatcherSettings, JobKey, Name, Phase, Uid, UnixMillis,
-    WorkloadFacts, take_from,
+    DispatchAction, DispatchEvent, DispatcherSettings, JobKey, Name, Phase, PinRules, Uid,
+    UnixMillis, take_from,
 };
 use breaker::Breaker;
 use cluster_index::ClusterIndex;
 use cluster_state::ClusterState;
 use orphans::Orphans;
+use parked::ParkedWorkload;
 use tracked_workload::TrackedWorkload;
 use uid_aliases::UidAliases;
 
@@ -72,6 +74,8 @@ pub struct Dispatcher {
     pub(crate) started: UnixMillis,
     pub(crate) clusters: BTreeMap<Name, ClusterState>,
     pub(crate) checks: BTreeMap<Name, Vec<Name>>,
+    /// Whether and how each check's clusters are bound to the hub's flavors.
+    pub(crate) pin_rules: BTreeMap<Name, PinRules>,
     pub(crate) entries: BTreeMap<Uid, TrackedWorkload>,
     pub(crate) index: ClusterIndex,
     pub(crate) orphans: Orphans,
@@ -87,7 +91,7 @@ pub struct Dispatcher {
     pub(crate) waiting_by_job: BTreeMap<JobKey, BTreeSet<Uid>>,
     /// Workloads whose reservation was returned because no cluster could take them. Requeued when
     /// one can.
-    pub(crate) parked: BTreeMap<Uid, WorkloadFacts>,
+    pub(crate) parked: BTreeMap<Uid, ParkedWorkload>,
     timers: BTreeSet<(UnixMillis, Uid)>,
     /// Postponed scans of waiting workloads, by cluster.
     pub(crate) due_scans: BTreeSet<(UnixMillis, Name)>,
@@ -107,6 +111,7 @@ impl Dispatcher {
             started: now,
             clusters: BTreeMap::new(),
             checks: BTreeMap::new(),
+            pin_rules: BTreeMap::new(),
             entries: BTreeMap::new(),
             index: ClusterIndex::default(),
             uid_aliases: UidAliases::default(),
@@ -135,6 +140,9 @@ impl Dispatcher {
             DispatchEvent::CheckConfigured { name, clusters } => {
                 self.configure_check(name, clusters, now, &mut out)
             }
+            DispatchEvent::PinsConfigured { check, rules } => {
+                self.configure_pins(&check, rules, now, &mut out)
+            }
             DispatchEvent::ClusterConfigured { name, config } => {
                 self.configure_cluster(&name, config, now, &mut out)
             }
@@ -151,8 +159,8 @@ impl Dispatcher {
             DispatchEvent::InventoryComplete { cluster, uids } => {
                 self.complete_inventory(&cluster, &uids, now, &mut out)
             }
-            DispatchEvent::CapacityReported { cluster, queues } => {
-                self.update_capacity(&cluster, queues, now, &mut out)
+            DispatchEvent::CapacityReported { cluster, report } => {
+                self.update_capacity(&cluster, report, now, &mut out)
             }
             DispatchEvent::QuotaReserved { facts, reserved } => {
                 self.register_facts(&facts);

@@ -6,8 +6,11 @@
 
 use super::Dispatcher;
 use super::cluster_answers::{ClusterAnswer, none_can, waits_for};
+use super::pins::PinCheck;
 use super::tracked_workload::{Nomination, TrackedWorkload};
-use crate::{DispatchAction, DispatchMode, Name, Phase, State, UnixMillis, WorkloadWrite};
+use crate::{
+    ClusterPins, DispatchAction, DispatchMode, Name, Phase, State, UnixMillis, WorkloadWrite,
+};
 
 impl Dispatcher {
     /// Looks for a cluster: offers, commits, records what it waits for, or returns the reservation.
@@ -122,10 +125,15 @@ impl Dispatcher {
             let barred = self.ruled_out(&entry.facts, &cluster).is_some();
             // An offer of an earlier attempt does not count.
             let stale = at != attempt;
-            if refuses && !stale {
+            let contradicted = self.pin_check(entry, &cluster, now) == PinCheck::Contradicted;
+            if contradicted && !entry.has_new_pins && !stale {
+                self.note_contradiction(entry, &cluster, now);
+            }
+            let outdated = entry.has_new_pins || contradicted;
+            if refuses && !stale && !outdated {
                 self.record_refusal(entry, &cluster, now);
             }
-            if refuses || away || stale || barred {
+            if refuses || away || stale || barred || outdated {
                 entry.request(&cluster, at, Phase::Absent, now, out);
                 if let Some(known) = self.clusters.get_mut(&cluster) {
                     known.capacity.unassume(&entry.facts.uid);
@@ -139,6 +147,7 @@ impl Dispatcher {
                 }
             }
         }
+        entry.has_new_pins = false;
     }
 
     /// Commits a cluster that reserved quota, once nothing of an earlier attempt can run elsewhere.
@@ -157,8 +166,15 @@ impl Dispatcher {
                 && remote.state == Some(State::Reserved)
         };
         let order = self.candidates(entry, now);
-        let usable =
-            |cluster: &Name| self.clusters.get(cluster).is_some_and(|known| known.is_usable());
+        let mut decided_at = None;
+        let mut usable = |cluster: &Name| {
+            let known = self.clusters.get(cluster).is_some_and(|known| known.is_usable());
+            let check = self.pin_check(entry, cluster, now);
+            if let PinCheck::Undecided { until } = check {
+                decided_at = Some(until.min(decided_at.unwrap_or(until)));
+            }
+            known && check == PinCheck::Passed
+        };
         // The oldest offer wins, then the order of the MultiKueueConfig.
         let winner = entry
             .remotes
@@ -168,6 +184,9 @@ impl Dispatcher {
                 (remote.since, order.iter().position(|name| name == *cluster))
             })
             .map(|(cluster, _)| cluster.clone());
+        if let Some(at) = decided_at {
+            entry.wake_at(at);
+        }
         let Some(winner) = winner else { return false };
         let still_running =
             entry.remotes.iter().any(|(cluster, remote)| *cluster != winner && remote.may_run());
@@ -296,10 +315,7 @@ impl Dispatcher {
         let Some(attempt) = entry.nomination.as_ref().map(|nomination| nomination.attempt) else {
             return;
         };
-        if let Some(known) = self.clusters.get_mut(cluster) {
-            let facts = &entry.facts;
-            known.capacity.assume(&facts.uid, &facts.namespace, &facts.queue, &facts.pod_sets);
-        }
+        self.assume(entry, cluster);
         // The tombstone of this attempt may still be under way, and does not affect a higher
         // attempt.
         let buried = entry
@@ -310,6 +326,17 @@ impl Dispatcher {
         let attempt = if buried { self.renew(entry, now, out) } else { attempt };
         self.ask(entry, cluster, attempt, now, out);
         entry.wake_at(now + self.settings.answer_within);
+    }
+
+    /// Deducts the workload from a cluster's capacity until a report counts it.
+    pub(super) fn assume(&mut self, entry: &TrackedWorkload, cluster: &Name) {
+        let facts = &entry.facts;
+        let rules = entry.check().and_then(|check| self.pin_rules.get(check));
+        let pins = ClusterPins::new(&facts.charged, rules, cluster);
+        if let Some(known) = self.clusters.get_mut(cluster) {
+            let place = (&facts.namespace, &facts.queue);
+            known.capacity.assume(&facts.uid, place, &facts.pod_sets, pins);
+        }
     }
 
     /// Raises the attempt of the search and of its open offers.

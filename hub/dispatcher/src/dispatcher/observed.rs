@@ -84,6 +84,13 @@ impl Dispatcher {
         if observation.origin.is_some() {
             remote.origin = observation.origin;
         }
+        let committed_here = entry.facts.state.cluster.as_ref() == Some(cluster)
+            && entry.facts.state.attempt == observation.attempt;
+        if committed_here {
+            remote.flavors = None;
+        } else if observation.flavors.is_some() {
+            remote.flavors = observation.flavors;
+        }
         // The agent removes lower attempts before it reports this one.
         remote.gate.update(observation.gate, now);
         remote.ran.take_if(|ran| *ran < observation.attempt);
@@ -119,8 +126,6 @@ impl Dispatcher {
                 known.capacity.unassume(&uid);
             }
         }
-        let committed_here = entry.facts.state.cluster.as_ref() == Some(cluster)
-            && entry.facts.state.attempt == observation.attempt;
         // The status of a job under eviction or removal is not mirrored, and an end is final.
         let runs = matches!(observation.state, State::Running | State::Suspended | State::Reserved);
         if committed_here && observation.job_status && runs && !entry.facts.state.finished {

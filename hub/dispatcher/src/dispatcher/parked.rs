@@ -8,6 +8,14 @@ use super::tracked_workload::TrackedWorkload;
 use crate::capacity::Fit;
 use crate::{DispatchAction, Name, UnixMillis, WorkloadFacts, WorkloadWrite};
 
+/// A workload that waits for a cluster that may take it.
+#[derive(Debug, Clone)]
+pub(crate) struct ParkedWorkload {
+    pub(super) facts: WorkloadFacts,
+    /// The MultiKueue check of its last reservation.
+    check: Option<Name>,
+}
+
 impl Dispatcher {
     pub(super) fn return_reservation(
         &mut self,
@@ -25,9 +33,11 @@ impl Dispatcher {
         }
         entry.nomination = None;
         let uid = entry.facts.uid.clone();
-        if entry.reservation.take().is_some() {
+        if entry.reservation.is_some() {
+            let check = entry.check().cloned();
+            entry.reservation = None;
             let retry_at = self.retry_at(entry, now);
-            self.park(entry.facts.clone());
+            self.parked.insert(uid.clone(), ParkedWorkload { facts: entry.facts.clone(), check });
             out.push(DispatchAction::ReturnReservation { uid, message, retry_at });
         } else {
             // The delay begins with the next reservation in memory: only that one is requeued when
@@ -52,10 +62,6 @@ impl Dispatcher {
         now + delay
     }
 
-    pub(super) fn park(&mut self, facts: WorkloadFacts) {
-        self.parked.insert(facts.uid.clone(), facts);
-    }
-
     /// Requeues workloads that a new or larger cluster may take.
     pub(super) fn wake_parked(
         &mut self,
@@ -67,11 +73,15 @@ impl Dispatcher {
             return;
         };
         let mut woken = Vec::new();
-        for (uid, facts) in self.parked.iter().filter(|(_, facts)| !facts.lacks_first_quota()) {
+        for (uid, ParkedWorkload { facts, check }) in
+            self.parked.iter().filter(|(_, parked)| !parked.facts.lacks_first_quota())
+        {
             let refused =
                 self.entries.get(uid).is_some_and(|entry| self.refusal(entry, name, now).is_some());
             let refused = refused || self.ruled_out(facts, name).is_some();
-            let verdict = cluster.capacity.fit(&facts.namespace, &facts.queue, &facts.pod_sets);
+            let pins = self.cluster_pins(facts, check.as_ref(), name);
+            let verdict =
+                cluster.capacity.fit(&facts.namespace, &facts.queue, &facts.pod_sets, pins);
             if !refused && !matches!(verdict, Fit::Never(_)) {
                 woken.push(uid.clone());
             }

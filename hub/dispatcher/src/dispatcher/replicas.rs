@@ -10,7 +10,7 @@
 use super::Dispatcher;
 use super::tracked_workload::{Nomination, TrackedWorkload};
 use crate::capacity::Fit;
-use crate::{DispatchAction, Name, Replica, UnixMillis, WorkloadFacts, WorkloadWrite};
+use crate::{ClusterPins, DispatchAction, Name, Replica, UnixMillis, WorkloadFacts, WorkloadWrite};
 
 /// Reason of a later replica's [`crate::RetriedAttempt`].
 pub(super) const FOLLOWS: &str = "FollowsFirstReplica";
@@ -72,10 +72,7 @@ impl Dispatcher {
             return true;
         };
         let attempt = attempt.max(entry.highest_attempt + 1);
-        let facts = &entry.facts;
-        if let Some(known) = self.clusters.get_mut(&cluster) {
-            known.capacity.assume(&facts.uid, &facts.namespace, &facts.queue, &facts.pod_sets);
-        }
+        self.assume(entry, &cluster);
         entry.highest_attempt = attempt;
         entry.start_write(WorkloadWrite::Commit { cluster, attempt, adopts: None }, out);
         true
@@ -126,12 +123,13 @@ impl Dispatcher {
         &self,
         facts: &WorkloadFacts,
         capacity: &crate::capacity::ClusterCapacity,
+        pins: ClusterPins<'_>,
     ) -> Fit {
-        let verdict = capacity.fit(&facts.namespace, &facts.queue, &facts.pod_sets);
+        let verdict = capacity.fit(&facts.namespace, &facts.queue, &facts.pod_sets, pins);
         let (Fit::Now(_), Some(Replica::First(all))) = (&verdict, &facts.replica) else {
             return verdict;
         };
-        match capacity.fit(&facts.namespace, &facts.queue, all) {
+        match capacity.fit(&facts.namespace, &facts.queue, all, pins) {
             Fit::Never(reasons) => Fit::Later { reasons, pending: u32::MAX },
             all => all,
         }

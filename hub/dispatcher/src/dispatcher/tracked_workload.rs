@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use switchyard_syntax::flavor_pins::FlavorPins;
+
 use super::fences::AnnouncedFence;
 use super::preemption_gates::CopyGate;
 use super::refusals::Refusals;
@@ -44,6 +46,8 @@ pub(crate) struct Remote {
     /// Attempt, priority and class last sent to the cluster.
     pub(super) priority: Option<(u64, i32, Name)>,
     pub(super) gate: CopyGate,
+    /// The flavors of the copy's quota, until the cluster is committed.
+    pub(super) flavors: Option<Arc<FlavorPins>>,
 }
 
 impl Remote {
@@ -157,6 +161,10 @@ pub(crate) struct TrackedWorkload {
     pub(super) spared_on: Option<Name>,
     /// The clusters under which the index lists it.
     pub(super) indexed_on: Vec<Name>,
+    /// Clusters whose quota contradicted its pins.
+    pub(super) contradicted_by: Vec<Name>,
+    /// The flavors to which clusters are bound changed since its open offers.
+    pub(super) has_new_pins: bool,
     /// The decision waits for the inventories of silent clusters.
     pub(super) waits_for_inventories: bool,
     /// The workload slice that is being committed to its copy.
@@ -191,6 +199,8 @@ impl TrackedWorkload {
             waiting_key: None,
             spared_on: None,
             indexed_on: Vec::new(),
+            contradicted_by: Vec::new(),
+            has_new_pins: false,
             waits_for_inventories: false,
             copy_goes_to: None,
         }
@@ -238,6 +248,15 @@ impl TrackedWorkload {
         }
     }
 
+    /// The dispatching AdmissionCheck of its reservation, or else of its status.
+    pub(super) fn check(&self) -> Option<&Name> {
+        match (&self.reservation, &self.facts.state.check) {
+            (Some(reserved), _) => Some(&reserved.check),
+            (None, Some((check, _))) => Some(check),
+            (None, None) => None,
+        }
+    }
+
     pub(super) fn job(&self) -> Option<JobKey> {
         let WorkloadFacts { namespace, subject, .. } = &self.facts;
         subject.as_ref().map(|subject| subject.key(namespace))
@@ -250,6 +269,15 @@ impl TrackedWorkload {
         }
         if facts.queue != self.facts.queue || facts.pod_sets != self.facts.pod_sets {
             // The refusals concerned other pod requests.
+            self.refusals.forget_all();
+        }
+        // Without quota, the last charge stays: it is what the refusals were about.
+        let charged = if facts.charged.is_empty() {
+            self.facts.charged.clone()
+        } else {
+            facts.charged.clone()
+        };
+        if charged != self.facts.charged && !self.facts.charged.is_empty() {
             self.refusals.forget_all();
         }
         self.has_new_policy |= facts.on_disconnect != self.facts.on_disconnect;
@@ -283,6 +311,7 @@ impl TrackedWorkload {
             replica: facts.replica.clone().or(replica),
             job_ended: facts.job_ended.or(self.facts.job_ended),
             replaces: replaces.or_else(|| facts.replaces.clone()),
+            charged,
             ..facts
         };
     }

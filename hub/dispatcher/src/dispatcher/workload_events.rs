@@ -4,6 +4,7 @@
 
 use super::{Dispatcher, MAX_WRITE_BACKOFF};
 
+use super::parked::ParkedWorkload;
 use super::tracked_workload::TrackedWorkload;
 use crate::{
     DispatchAction, State, UnixMillis, WorkloadFacts, WorkloadWrite, WriteOutcome, WriteResult,
@@ -13,7 +14,8 @@ impl Dispatcher {
     pub(super) fn update_workload(&mut self, facts: WorkloadFacts, out: &mut Vec<DispatchAction>) {
         self.register_facts(&facts);
         let uid = facts.uid.clone();
-        let is_called = |parked: &WorkloadFacts| {
+        let is_called = |parked: &ParkedWorkload| {
+            let parked = &parked.facts;
             (parked.lacks_first_quota() && !facts.lacks_first_quota())
                 || (facts.move_request.is_some() && facts.move_request != parked.move_request)
         };
@@ -22,8 +24,10 @@ impl Dispatcher {
             out.push(DispatchAction::Requeue { uid: uid.clone() });
         }
         if let Some(parked) = self.parked.get_mut(&uid) {
-            let other_rules = parked.affinity != facts.affinity;
-            *parked = facts.clone();
+            let other_rules = parked.facts.affinity != facts.affinity;
+            // It has no quota now: keep the flavors for which no cluster could take it.
+            let charged = parked.facts.charged.clone();
+            parked.facts = WorkloadFacts { charged, ..facts.clone() };
             if other_rules {
                 // The new rules may allow clusters that the old ones excluded.
                 self.parked.remove(&uid);

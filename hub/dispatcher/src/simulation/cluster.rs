@@ -13,6 +13,24 @@ pub(super) struct Remote {
     pub(super) acked: bool,
     /// Its preemption gate, if it has one.
     pub(super) gate: Option<PreemptionGate>,
+    /// The flavor that it was created with.
+    pub(super) pin: Option<String>,
+}
+
+impl Remote {
+    /// The flavor of its quota.
+    fn flavor(&self) -> Option<&str> {
+        (self.state == State::Reserved).then(|| self.pin.as_deref().unwrap_or("default"))
+    }
+}
+
+/// An assignment on its way.
+#[derive(Debug, Clone)]
+pub(super) struct Sent {
+    pub(super) attempt: u64,
+    pub(super) phase: Phase,
+    pub(super) gate: Option<PreemptionGate>,
+    pub(super) pin: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -22,21 +40,16 @@ pub(super) struct Cluster {
     /// Attempts that ever ran here.
     pub(super) ran: BTreeSet<(Uid, u64)>,
     pub(super) up: VecDeque<Observation>,
-    pub(super) down: VecDeque<(Uid, u64, Phase, Option<PreemptionGate>)>,
+    pub(super) down: VecDeque<(Uid, Sent)>,
     /// The outbox: assignments, kept over sessions but not over restarts of the hub.
-    pub(super) outbox: BTreeMap<Uid, (u64, Phase, Option<PreemptionGate>)>,
+    pub(super) outbox: BTreeMap<Uid, Sent>,
 }
 
 impl Cluster {
     /// The agent's rules: never a lower attempt, and within one only from Reserve over Run to
     /// Absent.
-    pub(super) fn take(
-        &mut self,
-        uid: &Uid,
-        attempt: u64,
-        phase: Phase,
-        gate: Option<PreemptionGate>,
-    ) {
+    pub(super) fn take(&mut self, uid: &Uid, sent: Sent) {
+        let Sent { attempt, phase, gate, pin } = sent;
         let there = self.remotes.get(uid);
         let step = |phase| match phase {
             Phase::Reserve => 1,
@@ -54,11 +67,13 @@ impl Cluster {
             if held {
                 // The end is reported again until it is acknowledged.
                 self.say(uid);
-                self.down.push_back((uid.clone(), attempt, phase, None));
+                let again = Sent { attempt, phase, gate: None, pin: None };
+                self.down.push_back((uid.clone(), again));
                 return;
             }
             self.remotes.remove(uid);
-            let gone = Remote { attempt, phase, state: State::Gone, acked: false, gate: None };
+            let state = State::Gone;
+            let gone = Remote { attempt, phase, state, acked: false, gate: None, pin: None };
             self.up.push_back(observation(uid, &gone));
             return;
         }
@@ -76,7 +91,7 @@ impl Cluster {
             _ => {
                 self.remotes.insert(
                     uid.clone(),
-                    Remote { attempt, phase, state: State::Waiting, acked: false, gate },
+                    Remote { attempt, phase, state: State::Waiting, acked: false, gate, pin },
                 );
             }
         }
@@ -110,5 +125,6 @@ pub(super) fn observation(uid: &Uid, remote: &Remote) -> Observation {
         no_ready_pod: false,
         origin: None,
         gate: remote.gate,
+        flavors: remote.flavor().map(crate::tests::charge),
     }
 }

@@ -129,6 +129,7 @@ impl World {
     /// The replaced slice is found while it exists.
     pub(super) fn as_seen(&self, facts: WorkloadFacts) -> WorkloadFacts {
         let there = |uid: &Uid| self.api.get(uid).is_some_and(|object| !object.deleted);
+        let facts = self.with_charge(facts);
         WorkloadFacts { replaces: facts.replaces.clone().filter(there), ..facts }
     }
 

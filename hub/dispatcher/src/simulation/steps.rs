@@ -3,8 +3,7 @@
 use rand::Rng;
 
 use super::cluster::observation;
-use super::{CAPACITY, CLUSTERS, World};
-use crate::tests::queues;
+use super::{CAPACITY, CLUSTERS, World, pins};
 use crate::{
     CheckStatus, DispatchEvent, MemoryReservation, Observation, Phase, PreemptionGate, State, Uid,
     WriteResult,
@@ -36,6 +35,10 @@ impl World {
             _ if self.random.random_bool(0.3) => self.restart(),
             _ => self.report(name),
         }
+        if self.faults && self.pin_dice.random_bool(0.005) {
+            self.configure_pins();
+        }
+        self.note_unpinned();
         self.check();
     }
 
@@ -53,6 +56,7 @@ impl World {
             && !facts.state.reserved
             && facts.state.cluster.is_none();
         if may && self.engine.insert(uid.clone()) {
+            let facts = self.charge(uid);
             let reserved = MemoryReservation { check: "mk".into(), needs_other_checks: false };
             self.apply(DispatchEvent::QuotaReserved { facts, reserved });
         }
@@ -67,8 +71,8 @@ impl World {
 
     pub(super) fn deliver_down(&mut self, name: &'static str) {
         let Some(cluster) = self.clusters.get_mut(name) else { return };
-        let Some((uid, attempt, phase, gate)) = cluster.down.pop_front() else { return };
-        cluster.take(&uid, attempt, phase, gate);
+        let Some((uid, sent)) = cluster.down.pop_front() else { return };
+        cluster.take(&uid, sent);
     }
 
     pub(super) fn deliver_up(&mut self, name: &'static str) {
@@ -122,7 +126,8 @@ impl World {
         if remote.state != State::Waiting {
             return;
         }
-        if refuse && remote.phase == Phase::Reserve {
+        let unlisted = remote.pin.as_ref().is_some_and(|pin| !pins::lists(name, pin));
+        if (refuse || unlisted) && remote.phase == Phase::Reserve {
             remote.state = State::Unfit;
         } else if (used as i64 + 1) * 1000 <= CAPACITY {
             remote.state =
@@ -156,10 +161,8 @@ impl World {
                 .filter(|remote| matches!(remote.state, State::Reserved | State::Running))
                 .count();
             let free = CAPACITY - used as i64 * 1000;
-            self.apply(DispatchEvent::CapacityReported {
-                cluster: name.into(),
-                queues: queues(free, CAPACITY),
-            });
+            let report = pins::report(name, free);
+            self.apply(DispatchEvent::CapacityReported { cluster: name.into(), report });
         }
     }
 
@@ -188,11 +191,8 @@ impl World {
         };
         cluster.connected = true;
         cluster.up.clear();
-        cluster.down = cluster
-            .outbox
-            .iter()
-            .map(|(uid, (attempt, phase, gate))| (uid.clone(), *attempt, *phase, *gate))
-            .collect();
+        cluster.down =
+            cluster.outbox.iter().map(|(uid, sent)| (uid.clone(), sent.clone())).collect();
         let inventory: Vec<Observation> =
             cluster.remotes.iter().map(|(uid, remote)| observation(uid, remote)).collect();
         let uids = cluster.remotes.keys().cloned().collect();

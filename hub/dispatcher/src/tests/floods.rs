@@ -35,7 +35,10 @@ fn capacity_flood_costs_its_cluster_budget() {
     let mut bench = crowded();
     let alternating = |number: u64| {
         let free = i64::from(!number.is_multiple_of(2));
-        vec![DispatchEvent::CapacityReported { cluster: "a".into(), queues: queues(free, 1_000) }]
+        vec![DispatchEvent::CapacityReported {
+            cluster: "a".into(),
+            report: report(queues(free, 1_000)),
+        }]
     };
     // 1,000 a second. Without a budget, each would cost 5,000 decisions.
     let (sent, decided) = flood(&mut bench, 1, alternating);

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use switchyard_scheduler::{Amount, PodSet};
 
-use super::capacity::{FlavorQuota, LocalQueueCapacity, QueueFlavor};
+use super::capacity::{CapacityReport, FlavorQuota, LocalQueueCapacity, QueueFlavor};
 use super::*;
+use switchyard_syntax::flavor_pins::FlavorPins;
 
 mod affinity;
 mod backups;
@@ -18,6 +19,7 @@ mod loss;
 mod offers;
 mod operators;
 mod orphans;
+mod pins;
 mod refusals;
 mod renamed;
 mod replicas;
@@ -38,6 +40,7 @@ pub(super) fn facts(uid: &str) -> WorkloadFacts {
         priority: 0,
         priority_class: None,
         pod_sets: pods(1000),
+        charged: Arc::default(),
         other_checks_ready: true,
         nominated: Vec::new(),
         grace: 5_000,
@@ -86,6 +89,16 @@ pub(super) fn queues(available: i64, potential: i64) -> BTreeMap<(Name, Name), L
     BTreeMap::from([(("ns".into(), "lq".into()), queue)])
 }
 
+/// A report of a cluster that keeps to pins.
+pub(super) fn report(queues: BTreeMap<(Name, Name), LocalQueueCapacity>) -> CapacityReport {
+    CapacityReport { queues, keeps_pins: true }
+}
+
+/// The charge of `cpu` to this flavor.
+pub(super) fn charge(flavor: &str) -> Arc<FlavorPins> {
+    FlavorPins::from_rows([("main", "cpu", flavor)]).unwrap().into()
+}
+
 /// A dispatcher with connected, reporting clusters, and its actions as short lines.
 struct Bench {
     dispatcher: Dispatcher,
@@ -106,6 +119,7 @@ fn observation(uid: &str, attempt: u64, state: State) -> Observation {
         no_ready_pod: false,
         origin: None,
         gate: None,
+        flavors: None,
     }
 }
 
@@ -152,7 +166,7 @@ impl Bench {
     fn capacity(&mut self, cluster: &str, free: i64, total: i64) {
         self.apply(DispatchEvent::CapacityReported {
             cluster: cluster.into(),
-            queues: queues(free, total),
+            report: report(queues(free, total)),
         });
     }
 

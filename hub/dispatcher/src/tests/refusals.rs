@@ -26,7 +26,7 @@ impl Bench {
     }
 
     fn reports(&mut self, queues: BTreeMap<(Name, Name), LocalQueueCapacity>) {
-        self.apply(DispatchEvent::CapacityReported { cluster: "a".into(), queues });
+        self.apply(DispatchEvent::CapacityReported { cluster: "a".into(), report: report(queues) });
     }
 
     /// The engine reserves quota again.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use switchyard_api::v1beta2::Workload;
+use switchyard_api::v1beta2::{OtherFlavor, Workload};
 use switchyard_dispatcher::{
     CANNOT_SEND, DispatchAction, DispatchEvent, Name, Observation, Reason, Uid, WorkloadWrite,
     WriteOutcome, WriteResult,
@@ -19,6 +19,9 @@ use crate::dispatcher_task::job_status::{self, JobStatus};
 use crate::dispatcher_task::status_mirror_queue::MirrorWork;
 use crate::dispatcher_task::workload_writes::{EndNote, PendingWrite, finish_reason};
 use crate::dispatcher_task::{TaskResult, WriteContext, assignment, payload, replicas};
+
+/// The CRD's limit of `status.dispatch.otherFlavors`.
+const MAX_OTHER_FLAVORS: usize = 64;
 
 impl LeaderTerm {
     pub(super) fn apply(&mut self, event: DispatchEvent) {
@@ -43,7 +46,7 @@ impl LeaderTerm {
                     let reasons = vec![Reason { code: CANNOT_SEND.to_owned(), message: why }];
                     let state = State::Refused;
                     let (job_status, no_ready_pod) = (false, false);
-                    let (origin, gate) = (None, None);
+                    let (origin, gate, flavors) = (None, None, None);
                     let observation = Observation {
                         uid,
                         namespace,
@@ -55,6 +58,7 @@ impl LeaderTerm {
                         no_ready_pod,
                         origin,
                         gate,
+                        flavors,
                     };
                     refusals.push((cluster, observation));
                 }
@@ -183,6 +187,8 @@ impl LeaderTerm {
             assignment(theirs, namespace, &named, attempt, phase, Some(priority), fence);
         let assignment =
             assignment::with_preemption_gate(assignment, self.dispatcher.gate(uid, cluster));
+        let assignment =
+            assignment::with_flavor_pins(assignment, &self.dispatcher.flavor_pins(uid, cluster));
         if phase == Phase::Reserve && channel.attempt(theirs) != Some(attempt) {
             let held = self
                 .reservations
@@ -288,9 +294,23 @@ impl LeaderTerm {
             key,
             uid: uid.clone(),
             reservation: self.reservations.get(uid).cloned(),
+            other_flavors: self.other_flavors(uid, &what),
             what,
             end,
         })
+    }
+
+    /// The flavors that differ from the charge on the cluster that a write commits.
+    fn other_flavors(&self, uid: &Uid, what: &WorkloadWrite) -> Vec<OtherFlavor> {
+        let WorkloadWrite::Commit { cluster, .. } = what else { return Vec::new() };
+        let rows = self.dispatcher.other_flavors(uid, cluster).into_iter();
+        let other = |[pod_set, resource, charged, used]: [String; 4]| OtherFlavor {
+            pod_set,
+            resource,
+            charged,
+            used,
+        };
+        rows.map(other).take(MAX_OTHER_FLAVORS).collect()
     }
 
     fn finish(

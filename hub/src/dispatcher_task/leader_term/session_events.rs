@@ -95,11 +95,11 @@ impl LeaderTerm {
             }
             SessionEvent::Capacity { cluster, session_id, capacity, weight: _weight } => {
                 if self.live.is_live(&cluster, session_id) {
-                    let queues = capacity::from_wire(capacity.clone());
+                    let report = capacity::from_wire(capacity.clone());
                     self.reports.set(&cluster, capacity);
                     self.apply(DispatchEvent::CapacityReported {
                         cluster: cluster.as_str().into(),
-                        queues,
+                        report,
                     });
                 }
             }

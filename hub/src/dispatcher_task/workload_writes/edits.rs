@@ -29,6 +29,7 @@ impl PendingWrite {
                         cluster: cluster.to_string(),
                         attempt: signed(*attempt),
                         adopts,
+                        other_flavors: self.other_flavors.clone(),
                     };
                     dispatched_status(
                         ctx.edit_of_quota(current),
@@ -42,8 +43,16 @@ impl PendingWrite {
             WorkloadWrite::Rename { cluster, attempt, .. } => {
                 self.with_admission(ctx, current, |admission, checks, check| {
                     let (cluster, attempt) = (cluster.to_string(), signed(*attempt));
-                    let dispatch =
-                        Dispatch { check: check.clone(), cluster, attempt, adopts: None };
+                    let known = current.status.as_ref().and_then(|status| status.dispatch.as_ref());
+                    let other_flavors =
+                        known.map(|dispatch| dispatch.other_flavors.clone()).unwrap_or_default();
+                    let dispatch = Dispatch {
+                        check: check.clone(),
+                        cluster,
+                        attempt,
+                        adopts: None,
+                        other_flavors,
+                    };
                     let mut edit = dispatched_status(
                         ctx.edit_of_quota(current),
                         admission,

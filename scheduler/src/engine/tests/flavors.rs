@@ -62,6 +62,61 @@ fn taints_selectors_and_affinity_select_the_flavor() {
     }
 }
 
+/// Pins the flavor of `cpu`, as a hub that charged it does.
+fn pinned(mut workload: Workload, flavor: &str) -> Workload {
+    let pins = || Some(Box::new([("cpu".into(), flavor.into())].into()));
+    workload.pod_sets.iter_mut().for_each(|pod_set| pod_set.pins = pins());
+    workload
+}
+
+#[test]
+fn pinned_workload_uses_no_other_flavor() {
+    let mut stage = three_flavors();
+    stage.submit(pinned(wl("a").request("cpu", 6), "default"));
+    stage.submit(wl("b").request("cpu", 6));
+    stage.submit(pinned(wl("c").request("cpu", 6), "default"));
+    assert_eq!(stage.cycle(), ["admit a: main x 1 cpu 6 on default"]);
+    assert_eq!(stage.cycle(), ["admit b: main x 1 cpu 6 on labelled"]);
+    stage.cycle();
+    let reason = stage.why("c");
+    assert!(reason.contains("insufficient unused quota for cpu in flavor default"), "{reason}");
+    assert!(reason.contains("flavor labelled is not default, which the hub charged"), "{reason}");
+}
+
+#[rstest::rstest]
+#[case::not_in_the_queue(
+    "spot",
+    "flavor spot, which the hub charged for cpu, is not in the ClusterQueue"
+)]
+#[case::not_tolerated("tainted", "untolerated taint")]
+fn pin_that_cannot_match_is_no_matching_flavor(#[case] pin: &str, #[case] expected: &str) {
+    let mut stage = three_flavors();
+    stage.submit(pinned(wl("a").request("cpu", 1), pin));
+    stage.cycle();
+    let reason = stage.why("a");
+    assert!(reason.starts_with("NoMatchingFlavor") && reason.contains(expected), "{reason}");
+}
+
+#[test]
+fn pin_of_a_preemptor_survives_retries() {
+    let mut stage = Stage::new();
+    for name in ["first", "second"] {
+        stage.apply(Event::ResourceFlavor(flavor(name)));
+    }
+    let mut queue = cq("main").quota("first", "cpu", 10).quota("second", "cpu", 10);
+    queue.preemption.within_cluster_queue = PreemptionPolicy::LowerPriority;
+    stage.queue(queue);
+    stage.submit(pinned(wl("low").request("cpu", 10), "first"));
+    stage.cycle();
+    stage.submit(pinned(wl("high").priority(5).request("cpu", 10), "first"));
+    for _ in 0..3 {
+        let decisions = stage.cycle();
+        let elsewhere = decisions.iter().any(|decision| decision.contains("second"));
+        assert!(!elsewhere, "{decisions:?}");
+        assert!(!stage.why("high").starts_with("NoMatchingFlavor"));
+    }
+}
+
 #[test]
 fn flavor_tolerations_cover_its_own_taint() {
     let mut stage = Stage::new();

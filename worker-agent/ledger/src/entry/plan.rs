@@ -326,7 +326,8 @@ impl Entry {
         let (namespace, attempt) = (desired.namespace.clone(), desired.attempt);
         let fence_after = desired.fence_after;
         let gated = desired.gate.is_some();
-        let verb = Verb::Create { namespace, name, attempt, payload, fence_after, gated };
+        let pins = desired.pins.clone();
+        let verb = Verb::Create { namespace, name, attempt, payload, fence_after, gated, pins };
         let deadline = context.fence.filter(|_| kind == ObjectKind::Job || context.is_follower());
         self.start_before(kind, verb, deadline, context.now, actions);
     }

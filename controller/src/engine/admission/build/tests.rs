@@ -120,8 +120,13 @@ fn second_reservation_resets_eviction_conditions() {
 
 #[test]
 fn dispatch_is_one_write() {
-    let dispatch =
-        Dispatch { check: "mk".into(), cluster: "west".into(), attempt: 3, adopts: None };
+    let dispatch = Dispatch {
+        check: "mk".into(),
+        cluster: "west".into(),
+        attempt: 3,
+        adopts: None,
+        other_flavors: Vec::new(),
+    };
     let edit = dispatched_status(
         begun(&fixtures::workload("a"), 30),
         two_cpus(),
@@ -172,8 +177,13 @@ fn dispatched_pods_count_as_placed() {
     let mut admission = two_cpus();
     admission.pod_set_assignments[0].delayed_topology_request =
         Some(DelayedTopologyRequestState::Pending);
-    let dispatch =
-        Dispatch { check: "mk".into(), cluster: "west".into(), attempt: 3, adopts: None };
+    let dispatch = Dispatch {
+        check: "mk".into(),
+        cluster: "west".into(),
+        attempt: 3,
+        adopts: None,
+        other_flavors: Vec::new(),
+    };
     let edit = dispatched_status(
         begun(&fixtures::workload("a"), 30),
         admission,

@@ -1,0 +1,61 @@
+//! Flavors that the hub charged, within one resource group of a cluster's queue.
+
+use super::{LocalQueueCapacity, PinMatch, QueueFlavor, ResourceGroup, matches, untolerated};
+use crate::{ClusterPins, Name};
+use switchyard_scheduler::PodSet;
+
+/// The pins of one pod set for the resources that it requests of a group: resource and flavor.
+pub(super) struct GroupPins<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'a> GroupPins<'a> {
+    pub(super) fn of(pod_set: &PodSet, wanted: &[(&'a Name, i64)], pins: ClusterPins<'a>) -> Self {
+        let pin = |resource: &'a Name| Some((&**resource, pins.get(&pod_set.name, resource)?));
+        Self(wanted.iter().filter_map(|(resource, _)| pin(resource)).collect())
+    }
+
+    /// Why the flavor is not the pinned one.
+    pub(super) fn elsewhere(&self, flavor: &QueueFlavor) -> Option<String> {
+        let (resource, pin) = self.0.iter().find(|(_, pin)| *pin != &*flavor.name)?;
+        let name = &flavor.name;
+        Some(format!("flavor {name} is not {pin}, which the hub charged for {resource}"))
+    }
+
+    /// Set if the queue does not list a pinned flavor.
+    pub(super) fn missing(
+        &self,
+        queue: &LocalQueueCapacity,
+        group: &ResourceGroup<'_>,
+    ) -> Option<String> {
+        let is_listed = |pin: &str| group.flavors.iter().any(|flavor| &*flavor.name == pin);
+        let (resource, pin) = self.0.iter().find(|(_, pin)| !is_listed(pin))?;
+        Some(format!(
+            "flavor {pin}, which the hub charged for {resource}, is not in ClusterQueue {}: add it \
+             there, or map it in spec.flavorPins of the MultiKueueConfig",
+            queue.cluster_queue
+        ))
+    }
+
+    /// Whether a cluster that does not know pins would use the pinned flavor, if it would choose
+    /// `chosen` now.
+    pub(super) fn match_of(
+        &self,
+        chosen: &QueueFlavor,
+        pod_set: &PodSet,
+        group: &ResourceGroup<'_>,
+    ) -> PinMatch {
+        if self.0.is_empty() {
+            return PinMatch::Kept;
+        }
+        if self.elsewhere(chosen).is_some() {
+            return PinMatch::Unlikely;
+        }
+        let fits = |flavor: &&QueueFlavor| {
+            untolerated(pod_set, flavor).is_none() && matches(pod_set, flavor, group)
+        };
+        if group.flavors.iter().filter(|flavor| fits(flavor)).count() > 1 {
+            PinMatch::Likely
+        } else {
+            PinMatch::Kept
+        }
+    }
+}

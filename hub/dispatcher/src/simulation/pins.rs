@@ -1,0 +1,114 @@
+//! Flavors: the engine charges one of two, and clusters list one or both.
+//!
+//! `a` and `b` keep to pins, `c` does not. Choices come from a random stream of their own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rand::Rng;
+
+use super::{CAPACITY, World};
+use crate::capacity::{CapacityReport, LocalQueueCapacity};
+use crate::tests::{charge, queues};
+use crate::{DispatchEvent, FlavorName, PinRules, Uid, WorkloadFacts};
+
+const FLAVORS: [&str; 2] = ["default", "spot"];
+
+/// Whether the cluster's queue has a flavor, or takes no notice of it.
+pub(super) fn lists(cluster: &str, flavor: &str) -> bool {
+    match cluster {
+        "a" => flavor == "default",
+        "b" => FLAVORS.contains(&flavor),
+        _ => true,
+    }
+}
+
+/// A cluster's report.
+pub(super) fn report(cluster: &str, free: i64) -> CapacityReport {
+    let mut queues: BTreeMap<_, LocalQueueCapacity> = queues(free, CAPACITY);
+    for queue in queues.values_mut().filter(|_| cluster != "a") {
+        let mut spot = queue.flavors[0].clone();
+        spot.name = "spot".into();
+        queue.flavors.push(spot);
+    }
+    CapacityReport { queues, keeps_pins: cluster != "c" }
+}
+
+impl World {
+    /// The engine charges a flavor. The slices of one job have the same.
+    pub(super) fn charge(&mut self, uid: &Uid) -> WorkloadFacts {
+        let before = self.api[uid].facts.replaces.clone();
+        let is_slice = |it: &WorkloadFacts| {
+            Some(&it.uid) == before.as_ref() || it.replaces.as_ref() == Some(uid)
+        };
+        let facts = || self.api.values().map(|object| &object.facts);
+        let own = facts().filter(|it| it.uid == *uid && facts().any(is_slice));
+        let mut charged = own.chain(facts().filter(|it| is_slice(it))).map(|it| it.charged.clone());
+        let kept = charged.find(|charged| !charged.is_empty());
+        let flavor = FLAVORS[self.pin_dice.random_range(0..FLAVORS.len())];
+        if let Some(object) = self.api.get_mut(uid) {
+            object.facts.charged = kept.unwrap_or_else(|| charge(flavor));
+        }
+        self.as_seen(self.api[uid].facts.clone())
+    }
+
+    /// Only a workload with quota has a charge, in the API or in memory.
+    pub(super) fn with_charge(&self, facts: WorkloadFacts) -> WorkloadFacts {
+        let held = facts.state.reserved || self.engine.contains(&facts.uid);
+        WorkloadFacts { charged: if held { facts.charged } else { Arc::default() }, ..facts }
+    }
+
+    /// An administrator sets, changes or removes the pins.
+    pub(super) fn configure_pins(&mut self) {
+        let spot = |worker_flavor: &str| FlavorName {
+            cluster: None,
+            flavor: "spot".into(),
+            worker_flavor: worker_flavor.into(),
+        };
+        let rules = match self.pin_dice.random_range(0..4) {
+            0 => PinRules { is_off: true, ..PinRules::default() },
+            1 => PinRules { mapping: vec![spot("default")], ..PinRules::default() },
+            _ => PinRules::default(),
+        };
+        self.pins_are_off = rules.is_off;
+        self.note_unpinned();
+        self.apply(DispatchEvent::PinsConfigured { check: "mk".into(), rules });
+    }
+
+    /// While nothing is pinned, a hub may commit any copy that is there.
+    pub(super) fn note_unpinned(&mut self) {
+        if !self.pins_are_off {
+            return;
+        }
+        for (uid, remote) in self.clusters.values().flat_map(|cluster| &cluster.remotes) {
+            self.unpinned.insert((uid.clone(), remote.attempt));
+        }
+    }
+
+    /// Panics if a cluster that keeps to pins runs an attempt in another flavor than one that the
+    /// charge of that attempt may stand for.
+    pub(super) fn check_pins(&self, uid: &Uid) {
+        let owner = &self.api[&self.owner(uid)].facts;
+        for (name, cluster) in self.clusters.iter().filter(|(name, _)| **name != "c") {
+            let Some(remote) = cluster.remotes.get(uid).filter(|_| cluster.runs(uid)) else {
+                continue;
+            };
+            if remote.attempt != owner.state.attempt || !owner.state.reserved || owner.state.evicted
+            {
+                continue;
+            }
+            if self.unpinned.contains(&(uid.clone(), remote.attempt)) {
+                continue;
+            }
+            let Some(pin) = remote.pin.as_deref() else { continue };
+            let charged = owner.charged.get("main", "cpu").unwrap_or_default();
+            // `spot` may be mapped to `default`.
+            let is_it = pin == charged || (charged, pin) == ("spot", "default");
+            assert!(
+                is_it,
+                "{uid}/{} runs in {pin} on {name}, charged to {charged}",
+                remote.attempt
+            );
+        }
+    }
+}
