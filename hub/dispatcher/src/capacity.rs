@@ -340,12 +340,12 @@ impl ClusterCapacity {
 
     /// Why the pod set cannot use `flavor`.
     fn refusal(&self, request: &GroupRequest<'_, '_>, flavor: &QueueFlavor) -> Option<Reason> {
-        let GroupRequest { queue, group, pod_set, wanted, taken, horizon } = *request;
+        let GroupRequest { queue, pod_set, wanted, taken, horizon, .. } = *request;
         if let Some(taint) = untolerated(pod_set, flavor) {
             let message = format!("untolerated taint {} in flavor {}", taint.key, flavor.name);
             return Some(for_pod_set(pod_set, "NoMatchingFlavor", &message));
         }
-        if !matches(pod_set, flavor, group) {
+        if !matches(pod_set, flavor) {
             let message = format!("flavor {} doesn't match node affinity", flavor.name);
             return Some(for_pod_set(pod_set, "NoMatchingFlavor", &message));
         }
@@ -442,7 +442,6 @@ struct Placement {
 struct ResourceGroup<'a> {
     resources: std::collections::BTreeSet<&'a str>,
     flavors: Vec<&'a QueueFlavor>,
-    label_keys: std::collections::BTreeSet<&'a str>,
 }
 
 fn groups(flavors: &[QueueFlavor]) -> Vec<ResourceGroup<'_>> {
@@ -454,17 +453,12 @@ fn groups(flavors: &[QueueFlavor]) -> Vec<ResourceGroup<'_>> {
         let group = match position {
             Some(index) => &mut groups[index],
             None => {
-                groups.push(ResourceGroup {
-                    resources: Default::default(),
-                    flavors: Vec::new(),
-                    label_keys: Default::default(),
-                });
+                groups.push(ResourceGroup { resources: Default::default(), flavors: Vec::new() });
                 let last = groups.len() - 1;
                 &mut groups[last]
             }
         };
         group.resources.extend(flavor.resources.keys().map(|r| r.as_ref()));
-        group.label_keys.extend(flavor.labels.keys().map(String::as_str));
         group.flavors.push(flavor);
     }
     groups
@@ -478,10 +472,10 @@ fn untolerated<'a>(pod_set: &PodSet, flavor: &'a QueueFlavor) -> Option<&'a Tain
     })
 }
 
-/// Whether node selector and required node affinity allow the flavor. Only label keys that a flavor
-/// of the group defines count, as in Kueue.
-fn matches(pod_set: &PodSet, flavor: &QueueFlavor, group: &ResourceGroup<'_>) -> bool {
-    let known = |key: &str| group.label_keys.contains(key);
+/// Whether node selector and required node affinity allow the flavor. Only label keys of the
+/// flavor count, because nodes may have others. Kueue: `flavorSelector` in `flavorassigner.go`.
+fn matches(pod_set: &PodSet, flavor: &QueueFlavor) -> bool {
+    let known = |key: &str| flavor.labels.contains_key(key);
     let selected = pod_set
         .node_selector
         .iter()

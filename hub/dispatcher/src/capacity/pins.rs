@@ -50,7 +50,7 @@ impl<'a> GroupPins<'a> {
             return PinMatch::Unlikely;
         }
         let fits = |flavor: &&QueueFlavor| {
-            untolerated(pod_set, flavor).is_none() && matches(pod_set, flavor, group)
+            untolerated(pod_set, flavor).is_none() && matches(pod_set, flavor)
         };
         if group.flavors.iter().filter(|flavor| fits(flavor)).count() > 1 {
             PinMatch::Likely

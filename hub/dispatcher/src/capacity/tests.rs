@@ -155,6 +155,15 @@ fn fit_gives_reasons() {
             vec![selecting("disk", "ssd")],
             "fits".into(),
         ),
+        (
+            "a selector on labels that only the full flavor has",
+            capacity(vec![
+                labelled(row("full", "cpu", 0, 0), "disk", "ssd"),
+                labelled(row("b", "cpu", 8000, 8000), "zone", "b"),
+            ]),
+            vec![selecting("disk", "ssd")],
+            "fits".into(),
+        ),
         ("an affinity", zones(), vec![requiring(Operator::In, "b")], "fits".into()),
         (
             "an affinity to the small one",
