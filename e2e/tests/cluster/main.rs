@@ -45,6 +45,7 @@ mod flavor_pins;
 mod from_kueue;
 mod front_door;
 mod harness;
+mod hub_words;
 mod job_kinds;
 mod job_writes;
 mod kubeconfig;

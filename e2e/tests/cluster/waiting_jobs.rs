@@ -36,7 +36,7 @@ async fn warnings(fleet: &Fleet, method: &str, path: &str, body: Option<Value>) 
 }
 
 /// The column STATUS of `kubectl get jobs`.
-async fn shown(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> String {
+pub(crate) async fn shown(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> String {
     let path = format!("/apis/batch/v1/namespaces/{}/jobs/{job}", tenant.name());
     let accept = "application/json;as=Table;g=meta.k8s.io;v=v1";
     let request = Request::get(path).header("accept", accept).body(Vec::new()).unwrap();
@@ -137,6 +137,7 @@ fn queue_of_an_annotation_and_a_deleted_cluster_are_warned_of() {
         old["metadata"]["annotations"][names::QUEUE_NAME] = queue.clone();
         let path = format!("/apis/batch/v1/namespaces/{}/jobs", tenant.name());
         let said = warnings(&fleet, "POST", &path, Some(old)).await;
+        println!("$ kubectl create -f job.yaml  # its queue is an annotation\n{said:?}\n");
         assert!(said.iter().any(|it| it.contains("is of Kueue 0.1")), "{said:?}");
         let jobs: Api<Job> = tenant.hub_jobs();
         let labels = jobs.get("old").await.unwrap().metadata.labels.unwrap();
@@ -145,6 +146,7 @@ fn queue_of_an_annotation_and_a_deleted_cluster_are_warned_of() {
 
         let path = "/apis/kueue.x-k8s.io/v1beta2/multikueueclusters/west";
         let said = warnings(&fleet, "DELETE", path, None).await;
+        println!("$ kubectl delete multikueuecluster west\n{said:?}\n");
         assert!(
             said.iter().any(|it| it.contains("1 workload (") && it.contains("is on cluster")),
             "{said:?}"
