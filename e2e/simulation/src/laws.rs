@@ -19,6 +19,10 @@ const CHANGES_KNOWN_WITHIN: Ms = 60_000;
 /// Within this time, the hub knows that pods are ready, or that it does not hear from their cluster.
 const READY_KNOWN_WITHIN: Ms = 60_000;
 
+/// Within this time of a stuck decision, the API server performs its write, or never does. The
+/// decision is valid for 15 s, a call takes 30 s, and a late request 30 s more.
+const STUCK_WRITTEN_WITHIN: Ms = 80_000;
+
 impl World {
     /// Called after each step that started, stopped or charged something.
     pub(crate) fn check_laws(&mut self) {
@@ -231,10 +235,12 @@ impl World {
         }
     }
 
-    /// An attempt is withdrawn for lack of a ready pod.
+    /// An attempt is withdrawn for lack of a ready pod. Its decision is not old, even if the request
+    /// is performed after its sender's timeout.
     fn check_stuck(&mut self, decided: Ms, uid: &Uid, left: &RetriedAttempt) {
         self.reached("withdrawn: no ready pod");
         let (cluster, index) = (number(&left.cluster), number(uid));
+        let decided = decided.max(self.now.saturating_sub(STUCK_WRITTEN_WITHIN));
         let ready_since = self.clusters[cluster]
             .pods
             .values()

@@ -61,11 +61,11 @@ mod write_retries;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use actions::{DispatchAction, RetriedAttempt, WorkloadWrite};
+pub use actions::{DispatchAction, RetriedAttempt, STUCK, WorkloadWrite};
 pub use cluster_config::{ClusterConfig, LossPolicy};
 pub use dispatcher::{
     BreakerTrip, ClusterSummary, Contact, Dispatcher, LostContact, MAX_WORKLOADS, OrphanView,
-    STUCK, Stuck, StuckOutlook, TIMED_OUT,
+    Stuck, StuckOutlook, TIMED_OUT,
 };
 pub use events::{DispatchEvent, WriteOutcome, WriteResult};
 pub use flavor_pins::{ClusterPins, FlavorName, PinRules};

@@ -218,6 +218,7 @@ mod tests {
             what: Arc::new(what),
             end: None,
             other_flavors: Vec::new(),
+            decided: Instant::now(),
         }
     }
 

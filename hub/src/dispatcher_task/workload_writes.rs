@@ -20,6 +20,7 @@ use switchyard_dispatcher::{STUCK, Uid, WorkloadWrite, WriteOutcome, WriteResult
 use switchyard_platform::events::EventType;
 use switchyard_platform::store::Key;
 use switchyard_platform::write::WriteError;
+use tokio::time::Instant;
 
 use super::gather::{facts, replaced};
 use super::payload;
@@ -46,6 +47,8 @@ pub(super) struct PendingWrite {
     pub(super) end: Option<EndNote>,
     /// With [`WorkloadWrite::Commit`]: flavors on the cluster that differ from the charge.
     pub(super) other_flavors: Vec<OtherFlavor>,
+    /// The time of the decision.
+    pub(super) decided: Instant,
 }
 
 /// The next step for the present object.
@@ -93,6 +96,10 @@ impl PendingWrite {
         let (mut tries, mut is_cleared) = (WriteRetries::default(), false);
         loop {
             let (edit, is_all) = match self.plan(ctx, &current) {
+                WritePlan::Write(_) if self.what.is_outdated(self.decided.elapsed()) => {
+                    tracing::debug!(workload = %self.key, what = self.label(), "decided too long ago");
+                    return (WriteOutcome::Superseded, Some(current));
+                }
                 WritePlan::Write(edit) => (edit, true),
                 WritePlan::ClearClusterFirst(edit) if !is_cleared => (edit, false),
                 WritePlan::ClearClusterFirst(_) => {

@@ -105,7 +105,7 @@ impl World {
             WriteDecision::AlreadyApplied => WriteOutcome::Done,
             WriteDecision::Obsolete(_) => WriteOutcome::Superseded,
             WriteDecision::Write | WriteDecision::ClearClusterFirst
-                if !self.leads(hub, boot, epoch) =>
+                if !self.leads(hub, boot, epoch) || self.is_outdated(&job) =>
             {
                 WriteOutcome::Superseded
             }
@@ -116,6 +116,11 @@ impl World {
             }
         };
         self.answer(hub, boot, epoch, WriteResult { uid: job.uid, outcome, facts: Some(job.base) });
+    }
+
+    fn is_outdated(&self, job: &WriteJob) -> bool {
+        job.write.is_outdated(Duration::from_millis(self.now - job.asked))
+            && !self.mutated(Mutation::WriteStuckLate)
     }
 
     /// Whether the process believes that it leads in this term.

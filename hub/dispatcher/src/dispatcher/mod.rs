@@ -51,7 +51,7 @@ pub use breaker::BreakerTrip;
 pub use give_up::{Contact, LostContact};
 pub use orphans::{MAX_WORKLOADS, OrphanView};
 pub use reconcile::TIMED_OUT;
-pub use stuck::{STUCK, Stuck, StuckOutlook};
+pub use stuck::{Stuck, StuckOutlook};
 
 /// Longest pause between two tries of a failing write, in milliseconds.
 pub(super) const MAX_WRITE_BACKOFF: i64 = 30_000;

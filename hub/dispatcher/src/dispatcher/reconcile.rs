@@ -14,9 +14,9 @@
 
 use super::acknowledgements::resend_changed_priority;
 use super::replicas::FOLLOWS;
-use super::stuck::STUCK;
 use super::tracked_workload::TrackedWorkload;
 use super::{Dispatcher, MAX_WRITE_BACKOFF};
+use crate::STUCK;
 use crate::{
     CheckStatus, DispatchAction, Name, Phase, RetriedAttempt, State, UnixMillis, WorkloadWrite,
 };

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use super::Dispatcher;
-use super::stuck::STUCK;
 use super::tracked_workload::TrackedWorkload;
+use crate::STUCK;
 use crate::{Name, Reason, State, UnixMillis};
 
 /// One cluster's refusal of one workload.

@@ -15,10 +15,8 @@ use super::Dispatcher;
 use super::cluster_answers::OpenOffer;
 use super::tracked_workload::{Remote, TrackedWorkload};
 use crate::capacity::Fit;
-use crate::{DispatchMode, Name, Phase, Reason, State, UnixMillis, WorkloadFacts};
+use crate::{DispatchMode, Name, Phase, Reason, STUCK, State, UnixMillis, WorkloadFacts};
 
-/// Reason of a [`crate::RetriedAttempt`] and of a refusal.
-pub const STUCK: &str = "Stuck";
 /// Milliseconds until a stuck job without another cluster is checked again.
 const RECHECK: i64 = 30_000;
 /// The hub decides twice, this many milliseconds apart. After a pause of its process, it reads the

@@ -295,6 +295,7 @@ impl LeaderTerm {
             uid: uid.clone(),
             reservation: self.reservations.get(uid).cloned(),
             other_flavors: self.other_flavors(uid, &what),
+            decided: Instant::now(),
             what,
             end,
         })
