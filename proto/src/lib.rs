@@ -89,9 +89,6 @@ pub const MAX_ATTEMPT: u64 = 1 << 52;
 /// characters.
 pub const MAX_UID: usize = 128;
 
-/// The most flavors that a hub pins for one workload.
-pub const MAX_FLAVOR_PINS: usize = 512;
-
 /// The longest name of an object or a namespace, in bytes.
 pub const MAX_NAME: usize = 253;
 

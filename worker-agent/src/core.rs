@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use jiff::{SignedDuration, Timestamp};
+use switchyard_api::flavor_pins::MAX_PINS;
 use switchyard_jobs::{JobKind, enabled_kinds, owner_gvk};
 use switchyard_ledger::{
     Action, Ledger, Outcome, Outgoing, Rules, SessionError, SessionProtocol, Time, WatchEvent,
 };
-use switchyard_proto::v1::{self, AgentMessage, HubMessage, agent_message};
+use switchyard_proto::v1::{self, AgentMessage, HubMessage, agent_message, hub_message};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -238,10 +239,11 @@ impl Core {
     }
 
     fn on_message(&mut self, message: Option<HubMessage>) {
-        let Some(message) = message else {
+        let Some(mut message) = message else {
             tracing::info!(cluster = self.settings.cluster, "session closed by the other end");
             return self.close();
         };
+        bound_pins(&mut message);
         let now = self.now();
         let capacity = self.capacity.as_ref().is_some_and(|it| it.borrow().is_some());
         let (session, was_open) = (message.session_id, self.ledger.session_id().is_some());
@@ -378,5 +380,13 @@ async fn changed(capacity: &mut Option<CapacityReceiver>) -> bool {
     match capacity {
         Some(capacity) => capacity.changed().await.is_ok(),
         None => std::future::pending().await,
+    }
+}
+
+/// Keeps no more flavor pins of an assignment than the executor needs to refuse them.
+fn bound_pins(message: &mut HubMessage) {
+    let Some(hub_message::Kind::Desired(desired)) = &mut message.kind else { return };
+    for assignment in &mut desired.assignments {
+        assignment.flavor_pins.truncate(MAX_PINS + 1);
     }
 }

@@ -99,7 +99,7 @@ pub struct DispatchStatus {
     #[schemars(range(min = 1), extend("default" = null))]
     pub stuck_moves: i32,
     /// Flavors on the cluster that differ from those that the hub charged, because the cluster
-    /// cannot be bound to them.
+    /// cannot be pinned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub other_flavors: Vec<OtherFlavor>,

@@ -57,8 +57,6 @@ pub enum Mutation {
     ForgetMoves,
     /// Agents report every job as one without a ready pod.
     UnreadyForEver,
-    /// Stuck decisions are written however old they are.
-    WriteStuckLate,
     /// Clusters do not get the flavors that the hub charged.
     DropPins,
 }

@@ -1,6 +1,6 @@
 //! The laws: properties that hold after every step, and once all faults have ended.
 
-use switchyard_dispatcher::{LossPolicy, RetriedAttempt, STUCK, Uid, WorkloadFacts};
+use switchyard_dispatcher::{CLUSTER_LOST, LossPolicy, RetriedAttempt, STUCK, Uid, WorkloadFacts};
 use switchyard_ledger::{Object, ObjectKind};
 
 use crate::names::{name, number};
@@ -211,7 +211,7 @@ impl World {
         left: &RetriedAttempt,
     ) {
         let cluster = number(&left.cluster);
-        if left.reason == "ClusterLost" {
+        if left.reason == CLUSTER_LOST {
             self.count_given_up(cluster, number(uid));
             self.check_careful(term, decided, cluster);
         }

@@ -28,7 +28,7 @@ pub struct Plan {
     pub faults: Vec<Fault>,
     /// Noise beside the faults.
     pub noise: Noise,
-    /// The hub charges flavors that clusters may lack, and binds the clusters to them.
+    /// The hub charges flavors that clusters may lack, and pins them.
     pub pinned: bool,
     /// Check only this law; `None` checks all.
     pub only: Option<Law>,
@@ -265,6 +265,10 @@ impl Plan {
         let mut gates = Dice::new(seed, 5);
         if plan.mode.keeps_copies() && gates.chance(600) {
             plan.preemption_timeout = Some(gates.between(5, 60) * 1_000);
+        }
+        let mut contended = Dice::new(seed, 10);
+        if plan.preemption_timeout.is_some() && contended.chance(300) && !plan.is_isolated() {
+            plan.contend(&mut contended);
         }
         let mut hostile = Dice::new(seed, 7);
         if hostile.chance(250) && !plan.is_isolated() {

@@ -37,7 +37,7 @@ pub enum Law {
     Stuck,
     /// At most one cluster may preempt for a workload within one preemption timeout.
     OnePreempts,
-    /// A cluster that keeps to pins runs a workload in the flavor that the hub charges.
+    /// A cluster that enforces pins runs a workload in the flavor that the hub charges.
     Pinned,
     /// A program under test panicked.
     Panic,

@@ -77,7 +77,6 @@ fn panic_of_a_run_breaks_its_law() {
 #[case::delete_first(Mutation::DeleteFirst, Law::OneRuns)]
 #[case::forget_moves(Mutation::ForgetMoves, Law::Stuck)]
 #[case::unready_for_ever(Mutation::UnreadyForEver, Law::Stuck)]
-#[case::write_stuck_late(Mutation::WriteStuckLate, Law::Stuck)]
 #[case::drop_pins(Mutation::DropPins, Law::Pinned)]
 fn mutation_breaks_its_law(#[case] mutation: Mutation, #[case] law: Law) {
     let found = search_for(Some(law), 0, SEEDS, Some(mutation), true);

@@ -1,4 +1,4 @@
-//! Workers use the flavors that the hub charged, or say why not; what cannot be bound is shown.
+//! Workers use the flavors that the hub charged, or say why not; the hub shows where that is not so.
 
 use std::time::Duration;
 
@@ -156,7 +156,7 @@ fn job_runs_only_where_its_charged_flavor_is() {
 }
 
 #[test]
-fn worker_refuses_a_pin_of_its_own_knowledge() {
+fn worker_refuses_unknown_or_unreadable_pins() {
     fixture::run(async {
         let fleet = fleet().await;
         let tenant =

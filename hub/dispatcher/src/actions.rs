@@ -4,7 +4,6 @@
 //! sends assignments to agents, writes to the API, and answers the engine.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::{Name, Phase, Uid};
 
@@ -110,27 +109,14 @@ pub enum WorkloadWrite {
     },
 }
 
-/// Reason of a [`RetriedAttempt`] and of a refusal.
+/// Reason of a [`RetriedAttempt`] and of a refusal: no pod became ready.
 pub const STUCK: &str = "Stuck";
-
-/// A stuck decision that is older is made again before it is written.
-const STUCK_VALID: Duration = Duration::from_secs(15);
+/// Reason of a [`RetriedAttempt`]: its cluster does not answer, and was given up.
+pub const CLUSTER_LOST: &str = "ClusterLost";
+/// Reason of a [`RetriedAttempt`]: an administrator drains its cluster.
+pub const CLUSTER_DRAINED: &str = "ClusterDrained";
 
 impl WorkloadWrite {
-    /// Whether the decision for this write must be made again before the next try. The pods of a
-    /// stuck job may have become ready while the API server did not answer.
-    pub fn is_outdated(&self, age: Duration) -> bool {
-        match self {
-            Self::Retry { retried: Some(left), .. } => left.reason == STUCK && age > STUCK_VALID,
-            Self::Commit { .. }
-            | Self::Rename { .. }
-            | Self::Record { .. }
-            | Self::Retry { retried: None, .. }
-            | Self::Release
-            | Self::Finish { .. } => false,
-        }
-    }
-
     /// The cluster and attempt that the change writes, if it writes them.
     pub fn committed(&self) -> Option<(&Name, u64)> {
         match self {

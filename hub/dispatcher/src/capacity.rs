@@ -16,6 +16,7 @@ use switchyard_scheduler::{Amount, NodeSelectorTerm, PodSet, Requirement, Taint,
 use super::{ClusterPins, Name, Reason, Uid};
 use pins::GroupPins;
 
+pub use pins::PinMatch;
 pub use wire::from_wire;
 
 /// Quota of one flavor and resource in a ClusterQueue. Amounts are milli-units for cpu, base units
@@ -39,7 +40,6 @@ pub struct QueueFlavor {
     pub labels: BTreeMap<String, String>,
     /// Taints that pods must tolerate.
     pub taints: Vec<Taint>,
-    /// By resource.
     pub resources: BTreeMap<Name, FlavorQuota>,
 }
 
@@ -88,7 +88,7 @@ pub struct CapacityReport {
     /// By namespace and name of the LocalQueue.
     pub queues: BTreeMap<LocalQueueKey, LocalQueueCapacity>,
     /// The cluster's admission uses no flavors but the pinned ones. False for stock Kueue.
-    pub keeps_pins: bool,
+    pub enforces_pins: bool,
 }
 
 type Charge = ((Name, Name, Name), i64);
@@ -103,7 +103,7 @@ struct Assumed {
 #[derive(Debug, Clone, Default)]
 pub struct ClusterCapacity {
     queues: BTreeMap<(Name, Name), LocalQueueCapacity>,
-    keeps_pins: bool,
+    enforces_pins: bool,
     assumed: BTreeMap<Uid, Assumed>,
     /// Sum of `assumed` by ClusterQueue, flavor and resource.
     sums: BTreeMap<(Name, Name, Name), i64>,
@@ -141,18 +141,6 @@ pub struct FitScore {
     pub busy: usize,
 }
 
-/// Whether a workload would use the flavors that the hub charged. The first is best.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PinMatch {
-    /// It uses no others: the cluster keeps to pins, or no other flavor matches its pods.
-    #[default]
-    Kept,
-    /// The cluster would use them now, and others at another time.
-    Likely,
-    /// The cluster would use others.
-    Unlikely,
-}
-
 /// The amounts that a fit is checked against.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Horizon {
@@ -164,7 +152,7 @@ impl ClusterCapacity {
     /// Replaces the report. Workloads that the cluster already counts are no longer assumed.
     /// Returns the queues that are new or changed.
     pub fn report(&mut self, report: CapacityReport) -> Vec<LocalQueueKey> {
-        self.keeps_pins = report.keeps_pins;
+        self.enforces_pins = report.enforces_pins;
         let before = std::mem::replace(&mut self.queues, report.queues);
         let is_new = |(place, queue): &(&LocalQueueKey, &LocalQueueCapacity)| {
             before.get(place).is_none_or(|before| queue.differs(before))
@@ -186,9 +174,8 @@ impl ClusterCapacity {
         &self.queues
     }
 
-    /// Whether the cluster's admission keeps to pins.
-    pub fn keeps_pins(&self) -> bool {
-        self.keeps_pins
+    pub fn enforces_pins(&self) -> bool {
+        self.enforces_pins
     }
 
     /// Deducts a workload until a report counts it or it does not come.
@@ -300,7 +287,7 @@ impl ClusterCapacity {
                 let request =
                     GroupRequest { queue, group, pod_set, wanted: &wanted, taken: &taken, horizon };
                 let flavor = self.first_fitting(&request, &pins)?;
-                if !self.keeps_pins {
+                if !self.enforces_pins {
                     pin_match = pin_match.max(pins.match_of(flavor, pod_set, group));
                 }
                 for (resource, amount) in wanted {
@@ -321,14 +308,14 @@ impl ClusterCapacity {
         pins: &GroupPins<'_>,
     ) -> Result<&'q QueueFlavor, Vec<Reason>> {
         let GroupRequest { queue, group, pod_set, .. } = *request;
-        if let Some(reason) = pins.missing(queue, group).filter(|_| self.keeps_pins) {
+        if let Some(reason) = pins.missing(queue, group).filter(|_| self.enforces_pins) {
             return Err(vec![for_pod_set(pod_set, "NoMatchingFlavor", &reason)]);
         }
         let mut refusals = Vec::new();
         for flavor in group.flavors.iter().copied() {
             let pinned = pins
                 .elsewhere(flavor)
-                .filter(|_| self.keeps_pins)
+                .filter(|_| self.enforces_pins)
                 .map(|reason| for_pod_set(pod_set, "NoMatchingFlavor", &reason));
             match pinned.or_else(|| self.refusal(request, flavor)) {
                 None => return Ok(flavor),

@@ -19,7 +19,7 @@ pub enum DispatchEvent {
         /// Empty if the check is deleted or its parameters cannot be read.
         clusters: Vec<Name>,
     },
-    /// Whether and how the clusters of a check are bound to the flavors that the hub charged. Comes
+    /// Whether and how the clusters of a check must use the flavors that the hub charged. Comes
     /// before the clusters.
     PinsConfigured {
         /// The AdmissionCheck.

@@ -37,6 +37,17 @@ impl PinRules {
     }
 }
 
+/// A flavor in use that differs from its pin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlavorMismatch {
+    pub pod_set: String,
+    pub resource: String,
+    /// The flavor that the cluster must use, under its own name.
+    pub pin: String,
+    /// The flavor that it uses.
+    pub used: String,
+}
+
 /// The flavors that one cluster must use for one workload.
 #[derive(Debug, Clone, Copy)]
 pub struct ClusterPins<'a> {
@@ -58,15 +69,14 @@ impl<'a> ClusterPins<'a> {
         Some(rules.worker_flavor(self.cluster, self.charged.get(pod_set, resource)?))
     }
 
-    /// Pins that flavors in use contradict: pod set, resource, pin and the flavor in use.
-    pub fn contradictions(
-        self,
-        used: &'a FlavorPins,
-    ) -> impl Iterator<Item = (&'a str, &'a str, &'a str, &'a str)> {
+    /// The flavors in use that differ from their pins.
+    pub fn mismatches(self, used: &'a FlavorPins) -> impl Iterator<Item = FlavorMismatch> + 'a {
         self.charged.rows().filter_map(move |(pod_set, resource, _)| {
             let pin = self.get(pod_set, resource)?;
             let used = used.get(pod_set, resource).filter(|used| *used != pin)?;
-            Some((pod_set, resource, pin, used))
+            let [pod_set, resource, pin, used] =
+                [pod_set, resource, pin, used].map(ToOwned::to_owned);
+            Some(FlavorMismatch { pod_set, resource, pin, used })
         })
     }
 

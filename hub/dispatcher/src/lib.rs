@@ -61,14 +61,16 @@ mod write_retries;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use actions::{DispatchAction, RetriedAttempt, STUCK, WorkloadWrite};
+pub use actions::{
+    CLUSTER_DRAINED, CLUSTER_LOST, DispatchAction, RetriedAttempt, STUCK, WorkloadWrite,
+};
 pub use cluster_config::{ClusterConfig, LossPolicy};
 pub use dispatcher::{
     BreakerTrip, ClusterSummary, Contact, Dispatcher, LostContact, MAX_WORKLOADS, OrphanView,
     Stuck, StuckOutlook, TIMED_OUT,
 };
 pub use events::{DispatchEvent, WriteOutcome, WriteResult};
-pub use flavor_pins::{ClusterPins, FlavorName, PinRules};
+pub use flavor_pins::{ClusterPins, FlavorMismatch, FlavorName, PinRules};
 pub use live_sessions::LiveSessions;
 pub use observation_cache::{LastObservation, ObservationCache};
 use observations::is_running;

@@ -4,7 +4,7 @@
 //! the dispatcher at any step, lost answers of writes, evictions by either side, deletions. With
 //! Kueue's dispatchers, several clusters keep copies and preempt one after the other. Jobs grow
 //! while they run, so that another slice takes over their copy. Clusters lack flavors, and
-//! administrators change how the hub's flavors bind them.
+//! administrators change the rules for pins.
 //!
 //! Checked after every step: at most one attempt may run, and only the one that the API names, with
 //! quota, and in the flavor that it is charged to. Checked at the end: every workload that still exists has finished once, and the clusters

@@ -1,8 +1,14 @@
 //! Write guard: whether a decided change is still needed, given the Workload as last read.
 //!
-//! The writer asks before each try. Between decision and try, others may have changed the Workload.
+//! The writer asks before each try. Between decision and try, others may have changed the Workload,
+//! or its cluster may have changed.
 
-use super::{CheckStatus, WorkloadState, WorkloadWrite};
+use std::time::Duration;
+
+use super::{CLUSTER_DRAINED, CLUSTER_LOST, CheckStatus, STUCK, WorkloadState, WorkloadWrite};
+
+/// How long a decision about a cluster is valid, see [`is_outdated`].
+const CLUSTER_DECISION_VALID: Duration = Duration::from_secs(15);
 
 /// Result of [`check`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +21,24 @@ pub enum WriteDecision {
     AlreadyApplied,
     /// Do not write it, for this reason.
     Obsolete(&'static str),
+}
+
+/// Whether the change must be decided again, because its decision is `age` old. While the API server
+/// did not answer, the pods of a stuck job may have become ready. A lost cluster may have come back,
+/// or an administrator may have stopped the drain. The Workload shows none of these.
+pub fn is_outdated(write: &WorkloadWrite, age: Duration) -> bool {
+    match write {
+        WorkloadWrite::Retry { retried: Some(left), .. } => {
+            let is_about_cluster = [STUCK, CLUSTER_LOST, CLUSTER_DRAINED].contains(&left.reason);
+            is_about_cluster && age > CLUSTER_DECISION_VALID
+        }
+        WorkloadWrite::Commit { .. }
+        | WorkloadWrite::Rename { .. }
+        | WorkloadWrite::Record { .. }
+        | WorkloadWrite::Retry { retried: None, .. }
+        | WorkloadWrite::Release
+        | WorkloadWrite::Finish { .. } => false,
+    }
 }
 
 /// Decides whether a change of the Workload with this uid is still needed. `in_memory`: the engine
@@ -118,6 +142,7 @@ pub fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RetriedAttempt;
 
     /// To `east`, as attempt 2.
     fn commit(adopts: Option<&str>) -> WorkloadWrite {
@@ -148,6 +173,24 @@ mod tests {
             check: status(CheckStatus::Ready),
             ..reserved()
         }
+    }
+
+    #[rstest::rstest]
+    #[case::stuck(STUCK, true)]
+    #[case::lost(CLUSTER_LOST, true)]
+    #[case::drained(CLUSTER_DRAINED, true)]
+    #[case::evicted_there("EvictedOnWorker", false)]
+    fn old_decision_about_a_cluster_is_outdated(
+        #[case] reason: &'static str,
+        #[case] expected: bool,
+    ) {
+        let cluster = "east".into();
+        let left = RetriedAttempt { cluster, attempt: 2, reason, evicted_for: None };
+        let retry = WorkloadWrite::Retry { message: String::new(), retried: Some(left) };
+        assert!(!is_outdated(&retry, CLUSTER_DECISION_VALID));
+        let later = CLUSTER_DECISION_VALID + Duration::from_millis(1);
+        assert_eq!(is_outdated(&retry, later), expected);
+        assert!(!is_outdated(&commit(None), later));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::disconnect_policy;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ClusterSet {
     checks: BTreeMap<String, Vec<String>>,
-    /// Whether and how the clusters of each check are bound to the hub's flavors.
+    /// Whether and how the clusters of each check must use the hub's flavors.
     pins: BTreeMap<String, PinRules>,
     clusters: BTreeMap<String, ClusterConfig>,
     /// Clusters whose agent could not write to its API server when it was last connected.

@@ -15,7 +15,7 @@ use switchyard_controller::finished_note;
 use switchyard_controller::stores::dispatching::is_dispatching;
 use switchyard_controller::{Context, Reservation};
 use switchyard_controller::{context::patch_status, workload as state, workload::Edit};
-use switchyard_dispatcher::write_guard::{WriteDecision, check};
+use switchyard_dispatcher::write_guard::{WriteDecision, check, is_outdated};
 use switchyard_dispatcher::{STUCK, Uid, WorkloadWrite, WriteOutcome, WriteResult, WriteRetries};
 use switchyard_platform::events::EventType;
 use switchyard_platform::store::Key;
@@ -96,7 +96,7 @@ impl PendingWrite {
         let (mut tries, mut is_cleared) = (WriteRetries::default(), false);
         loop {
             let (edit, is_all) = match self.plan(ctx, &current) {
-                WritePlan::Write(_) if self.what.is_outdated(self.decided.elapsed()) => {
+                WritePlan::Write(_) if is_outdated(&self.what, self.decided.elapsed()) => {
                     tracing::debug!(workload = %self.key, what = self.label(), "decided too long ago");
                     return (WriteOutcome::Superseded, Some(current));
                 }

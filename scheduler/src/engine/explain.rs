@@ -302,7 +302,7 @@ impl OutlookBuilder<'_> {
             None => Some(Cause::FlavorMissing { flavor: flavor.name.clone() }),
         };
         let mismatch = mismatch
-            .or_else(|| flavors::pin_not_listed(group, pod_set, requests))
+            .or_else(|| flavors::pin_not_listed(&self.cq.groups, group, pod_set, requests))
             .or_else(|| flavors::pinned_elsewhere(&flavor.name, group, pod_set, requests));
         let mut resources = Vec::new();
         for (resource, fr) in group.resources.iter().zip(&flavor.flavor_resources) {

@@ -12,9 +12,19 @@ fn pins<'a>(
     pod_set: &'a PodSet,
     requests: &'a BTreeMap<Name, Amount>,
 ) -> impl Iterator<Item = (&'a Name, &'a Name)> {
-    let requested = group.resources.iter().filter(|resource| requests.contains_key(*resource));
-    let pins = pod_set.pins.as_deref();
-    requested.filter_map(move |resource| Some((resource, pins?.get(resource)?)))
+    pod_set.pins.iter().flat_map(move |pins| {
+        let requested = group.resources.iter().filter(|it| requests.contains_key(*it));
+        requested.filter_map(|resource| Some((resource, pins.get(resource)?)))
+    })
+}
+
+/// Whether the hub charged a flavor for a resource that the pod set requests in the group.
+pub(super) fn is_pinned(
+    group: &FlavorGroup,
+    pod_set: &PodSet,
+    requests: &BTreeMap<Name, Amount>,
+) -> bool {
+    pins(group, pod_set, requests).next().is_some()
 }
 
 /// Why the pod set may not use the flavor: the hub charged another one.
@@ -24,22 +34,25 @@ pub(crate) fn pinned_elsewhere(
     pod_set: &PodSet,
     requests: &BTreeMap<Name, Amount>,
 ) -> Option<Cause> {
-    pod_set.pins.as_ref()?;
     let (resource, pin) = pins(group, pod_set, requests).find(|(_, pin)| *pin != flavor)?;
     let (flavor, resource, pin) = (flavor.clone(), resource.clone(), pin.clone());
     Some(Cause::Pinned { flavor, resource, pin })
 }
 
-/// Set if the group lacks a flavor that the hub charged.
+/// Set if the group lacks a flavor that the hub charged. `groups`: all of the queue.
 pub(crate) fn pin_not_listed(
+    groups: &[FlavorGroup],
     group: &FlavorGroup,
     pod_set: &PodSet,
     requests: &BTreeMap<Name, Amount>,
 ) -> Option<Cause> {
-    pod_set.pins.as_ref()?;
-    let is_listed = |pin: &Name| group.flavors.iter().any(|flavor| flavor.name == *pin);
-    let (resource, pin) = pins(group, pod_set, requests).find(|(_, pin)| !is_listed(pin))?;
-    Some(Cause::PinNotListed { resource: resource.clone(), pin: pin.clone() })
+    let lists = |group: &FlavorGroup, pin: &Name| group.flavors.iter().any(|it| it.name == *pin);
+    let (resource, pin) = pins(group, pod_set, requests).find(|(_, pin)| !lists(group, pin))?;
+    let (resource, pin) = (resource.clone(), pin.clone());
+    Some(match groups.iter().any(|group| lists(group, &pin)) {
+        true => Cause::PinLacksResource { resource, pin },
+        false => Cause::PinNotListed { resource, pin },
+    })
 }
 
 /// `None` if the pods may use the flavor.

@@ -84,12 +84,10 @@ impl FlavorAssigner<'_> {
             .zip(members.first())
             .map_or(0, |(scan, at)| scan.next(*at, resource));
         let first = if first < group.flavors.len() { first } else { 0 };
-        // A search that resumes behind the pinned flavor would find none.
-        let pinned = || members.iter().filter_map(|at| self.class.pod_sets.get(*at));
-        let first = if pinned().any(|pod_set| pod_set.pins.is_some()) { 0 } else { first };
-        if let Some(cause) =
-            pinned().find_map(|pod_set| filters::pin_not_listed(group, pod_set, requests))
-        {
+        let pod_sets = || members.iter().filter_map(|at| self.class.pod_sets.get(*at));
+        let not_listed =
+            |pod_set| filters::pin_not_listed(&self.cq.groups, group, pod_set, requests);
+        if let Some(cause) = pod_sets().find_map(not_listed) {
             found
                 .attempts
                 .extend(group.flavors.first().map(|it| no_match(it, index, cause.clone())));
@@ -107,13 +105,12 @@ impl FlavorAssigner<'_> {
                 found.causes.push(Cause::NotAllowed { flavor: flavor.name.clone() });
                 continue;
             }
-            let mut pod_sets = members.iter().filter_map(|at| self.class.pod_sets.get(*at));
-            let refused = pod_sets.clone().find_map(|pod_set| {
+            let refused = pod_sets().find_map(|pod_set| {
                 filters::pinned_elsewhere(&flavor.name, group, pod_set, requests)
                     .or_else(|| self.mismatch(&flavor.name, pod_set, group))
             });
             let differs = || {
-                pod_sets.find_map(|pod_set| {
+                pod_sets().find_map(|pod_set| {
                     self.differs_from_replaced(&flavor.name, pod_set, group, requests)
                 })
             };
@@ -149,7 +146,11 @@ impl FlavorAssigner<'_> {
             let tried = self.try_flavor(tree, oracle, group, flavor, requests, earlier);
             (found.flavors, best) = (tried.flavors, tried.grade);
         }
-        let ended_at = ended_at.filter(|number| fungible && number + 1 < group.flavors.len());
+        // Pinned pods have no further flavor to try: a recorded place would bring the workload back
+        // to the head of its queue for nothing.
+        let is_pinned = pod_sets().any(|pod_set| filters::is_pinned(group, pod_set, requests));
+        let ended_at =
+            ended_at.filter(|number| fungible && !is_pinned && number + 1 < group.flavors.len());
         for picked in found.flavors.values_mut() {
             picked.ended_at = ended_at;
         }

@@ -189,6 +189,12 @@ pub enum Cause {
         /// The flavor that the hub charged.
         pin: Name,
     },
+    /// The queue lists the flavor that the hub charged, but not for the resource.
+    PinLacksResource {
+        resource: Name,
+        /// The flavor that the hub charged.
+        pin: Name,
+    },
     /// A second nomination keeps the flavors of the first one; this is another flavor.
     NotNominated {
         flavor: Name,

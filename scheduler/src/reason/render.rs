@@ -178,6 +178,11 @@ impl Cause {
                     "flavor {pin}, which the hub charged for {resource}, is not in the ClusterQueue: add it there, or map it in spec.flavorPins of the hub's MultiKueueConfig"
                 )
             }
+            Self::PinLacksResource { resource, pin } => {
+                format!(
+                    "flavor {pin} has no {resource} in the ClusterQueue, and the hub charged {resource} to it: add {resource} there, or map the flavor in spec.flavorPins of the hub's MultiKueueConfig"
+                )
+            }
             Self::NotNominated { flavor, resource } => {
                 format!(
                     "skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}"
@@ -243,6 +248,7 @@ impl Cause {
             | Self::DiffersFromReplaced { flavor, .. } => Some(flavor),
             Self::ResourceUnavailable { .. }
             | Self::PinNotListed { .. }
+            | Self::PinLacksResource { .. }
             | Self::NoFlavors
             | Self::NoTopologyFlavor
             | Self::SeveralTopologyFlavors { .. }

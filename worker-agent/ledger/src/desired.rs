@@ -72,7 +72,7 @@ impl DesiredWorkload {
                 whole_fence(rule.after.and_then(|after| after.try_into().ok()).unwrap_or_default())
             }),
             gate,
-            pins: bounded_pins(assignment.flavor_pins),
+            pins: assignment.flavor_pins.into(),
             namespace: assignment.namespace,
             name: assignment.name,
             attempt: assignment.attempt,
@@ -93,12 +93,6 @@ impl DesiredWorkload {
         next.attempt > self.attempt
             || next.attempt == self.attempt && step(next.phase) >= step(self.phase)
     }
-}
-
-/// Keeps no more pins than the executor needs to refuse them.
-fn bounded_pins(mut pins: Vec<v1::FlavorPin>) -> Arc<[v1::FlavorPin]> {
-    pins.truncate(switchyard_proto::MAX_FLAVOR_PINS + 1);
-    pins.into()
 }
 
 /// A payload, and the number of assignments that name it.

@@ -41,7 +41,7 @@ fn to_wire(capacity: &Capacity) -> v1::Capacity {
             .map(|amount| flavor(amount, capacity.flavors.get(&amount.flavor)))
             .collect(),
     };
-    v1::Capacity { queues: capacity.local_queues.iter().map(queue).collect(), keeps_pins: true }
+    v1::Capacity { queues: capacity.local_queues.iter().map(queue).collect(), enforces_pins: true }
 }
 
 fn flavor(

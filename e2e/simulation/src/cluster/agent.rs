@@ -332,7 +332,7 @@ impl World {
             flavors: self.plan.clusters[cluster].flavors.iter().map(flavor).collect(),
             ..v1::QueueCapacity::default()
         };
-        v1::Capacity { queues: vec![queue], keeps_pins: !self.plan.clusters[cluster].adopts }
+        v1::Capacity { queues: vec![queue], enforces_pins: !self.plan.clusters[cluster].adopts }
     }
 
     fn wakeup(&self, cluster: usize, now: Time) -> Option<Time> {

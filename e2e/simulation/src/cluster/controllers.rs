@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// The status of a Workload with quota: in the flavor that it is bound to, or else in the first.
+    /// The status of a Workload with quota: in the flavor that is pinned, or else in the first.
     fn admission(&self, cluster: usize, index: usize) -> Vec<u8> {
         let plan = &self.plan.clusters[cluster];
         let stored = self.clusters[cluster].objects.get(&(ObjectKind::Workload, index));
@@ -113,7 +113,7 @@ impl World {
         json!({"admission": {"podSetAssignments": [assigned]}}).to_string().into_bytes()
     }
 
-    /// The flavor that a Workload is bound to, if the cluster keeps to pins and does not list it.
+    /// The pinned flavor of a Workload, if the cluster enforces pins and does not list it.
     fn unlisted_pin(&self, cluster: usize, index: usize) -> Option<String> {
         let plan = &self.plan.clusters[cluster];
         let stored = self.clusters[cluster].objects.get(&(ObjectKind::Workload, index))?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use switchyard_api::flavor_pins::FlavorPins;
-use switchyard_dispatcher::write_guard::{WriteDecision, check};
+use switchyard_dispatcher::write_guard::{WriteDecision, check, is_outdated};
 use switchyard_dispatcher::{
     CheckStatus, STUCK, Uid, WorkloadFacts, WorkloadWrite, WriteOutcome, WriteResult, WriteRetries,
 };
@@ -119,8 +119,7 @@ impl World {
     }
 
     fn is_outdated(&self, job: &WriteJob) -> bool {
-        job.write.is_outdated(Duration::from_millis(self.now - job.asked))
-            && !self.mutated(Mutation::WriteStuckLate)
+        is_outdated(&job.write, Duration::from_millis(self.now - job.asked))
     }
 
     /// Whether the process believes that it leads in this term.

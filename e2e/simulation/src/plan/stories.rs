@@ -3,7 +3,8 @@
 use switchyard_dispatcher::{DispatchMode, LossPolicy, StuckPolicy};
 
 use super::{
-    ClusterPlan, Fault, FaultKind, ISOLATED_FROM, LAST_SUBMIT, Ms, Noise, Plan, roll_loss,
+    ClusterPlan, Fault, FaultKind, ISOLATED_FROM, LAST_SUBMIT, Ms, Noise, Plan, WorkloadPlan,
+    roll_loss,
 };
 use crate::dice::Dice;
 
@@ -27,6 +28,31 @@ impl Plan {
             let lasts = dice.between(20_000, 250_000);
             let kind = FaultKind::PodsNotReady(cluster);
             self.faults.push(Fault { at, until: at + lasts, kind });
+        }
+    }
+
+    /// The first workload waits for quota on every cluster, where it may preempt another one.
+    pub(super) fn contend(&mut self, dice: &mut Dice) {
+        let clusters = self.clusters.len();
+        if clusters < 2 {
+            return;
+        }
+        for cluster in &mut self.clusters {
+            cluster.capacity = 4_000;
+        }
+        while self.workloads.len() <= clusters {
+            self.workloads.push(WorkloadPlan::roll(dice, 4_000));
+        }
+        for (index, workload) in self.workloads.iter_mut().enumerate() {
+            match index {
+                0 => (workload.need, workload.at) = (2_000, dice.between(8_000, 15_000)),
+                // One for each cluster, which leaves too little for the first workload.
+                _ if index <= clusters => {
+                    (workload.need, workload.at) = (3_000, dice.between(0, 3_000));
+                    workload.runs = dice.between(60_000, 120_000);
+                }
+                _ => (workload.need, workload.at) = (1_000, LAST_SUBMIT),
+            }
         }
     }
 

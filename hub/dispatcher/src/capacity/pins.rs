@@ -1,8 +1,20 @@
 //! Flavors that the hub charged, within one resource group of a cluster's queue.
 
-use super::{LocalQueueCapacity, PinMatch, QueueFlavor, ResourceGroup, matches, untolerated};
+use super::{LocalQueueCapacity, QueueFlavor, ResourceGroup, matches, untolerated};
 use crate::{ClusterPins, Name};
 use switchyard_scheduler::PodSet;
+
+/// Whether a workload would use the flavors that the hub charged. The first is best.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PinMatch {
+    /// It uses no others: the cluster enforces pins, or no other flavor matches its pods.
+    #[default]
+    Kept,
+    /// The cluster would use them now, and others at another time.
+    Likely,
+    /// The cluster would use others.
+    Unlikely,
+}
 
 /// The pins of one pod set for the resources that it requests of a group: resource and flavor.
 pub(super) struct GroupPins<'a>(Vec<(&'a str, &'a str)>);
@@ -28,11 +40,18 @@ impl<'a> GroupPins<'a> {
     ) -> Option<String> {
         let is_listed = |pin: &str| group.flavors.iter().any(|flavor| &*flavor.name == pin);
         let (resource, pin) = self.0.iter().find(|(_, pin)| !is_listed(pin))?;
-        Some(format!(
-            "flavor {pin}, which the hub charged for {resource}, is not in ClusterQueue {}: add it \
-             there, or map it in spec.flavorPins of the MultiKueueConfig",
-            queue.cluster_queue
-        ))
+        let name = &queue.cluster_queue;
+        Some(match queue.flavors.iter().any(|flavor| &*flavor.name == *pin) {
+            true => format!(
+                "flavor {pin} has no {resource} in ClusterQueue {name}, and the hub charged \
+                 {resource} to it: add {resource} there, or map the flavor in spec.flavorPins of \
+                 the MultiKueueConfig"
+            ),
+            false => format!(
+                "flavor {pin}, which the hub charged for {resource}, is not in ClusterQueue \
+                 {name}: add it there, or map it in spec.flavorPins of the MultiKueueConfig"
+            ),
+        })
     }
 
     /// Whether a cluster that does not know pins would use the pinned flavor, if it would choose

@@ -68,6 +68,27 @@ fn first_reason(verdict: &Fit) -> String {
     }
 }
 
+#[rstest::rstest]
+#[case::in_another_group(
+    "large",
+    "flavor large has no cpu in ClusterQueue cq, and the hub charged cpu to it: add cpu there"
+)]
+#[case::nowhere(
+    "spot",
+    "flavor spot, which the hub charged for cpu, is not in ClusterQueue cq: add it there"
+)]
+fn missing_pin_says_what_to_add(#[case] pin: &str, #[case] expected: &str) {
+    let rows = vec![row("default", "cpu", 8000, 8000), row("large", "memory", 8000, 8000)];
+    let charged = FlavorPins::from_rows([("main", "cpu", pin)]).unwrap();
+    let rules = PinRules::default();
+    let pins = ClusterPins::new(&charged, Some(&rules), "a");
+    let mut capacity = capacity(rows);
+    capacity.enforces_pins = true;
+    let fit = capacity.fit(&"ns".into(), &"lq".into(), &[pods(1, &[("cpu", 1000)])], pins);
+    let reason = first_reason(&fit);
+    assert!(reason.starts_with("never: ") && reason.contains(expected), "{reason}");
+}
+
 #[test]
 fn fit_gives_reasons() {
     let cpu = |available| capacity(vec![row("default", "cpu", 8000, available)]);
@@ -256,11 +277,11 @@ fn cluster_borrows_once_sent_workloads_use_its_nominal_quota() {
     assert!(!borrows(&capacity), "two of four are left");
 }
 
-/// A cluster's answer to a pod that is pinned to these flavors, if it keeps to pins or not.
+/// A cluster's answer to a pod that is pinned to these flavors, if it enforces pins or not.
 fn pinned_fit(mut rows: Vec<proto::FlavorCapacity>, pins: &[(&str, &str)], keeps: bool) -> Fit {
     rows.push(row("large", "nvidia.com/gpu", 8, 8));
     let mut capacity = capacity(rows);
-    capacity.keeps_pins = keeps;
+    capacity.enforces_pins = keeps;
     let rows = pins.iter().map(|(resource, flavor)| ("main", *resource, *flavor));
     let charged = FlavorPins::from_rows(rows).unwrap();
     let rules = PinRules::default();
@@ -275,7 +296,7 @@ fn match_of(verdict: &Fit) -> PinMatch {
 }
 
 #[test]
-fn cluster_that_keeps_pins_fits_by_the_pinned_flavor() {
+fn cluster_that_enforces_pins_fits_by_the_pinned_flavor() {
     let rows = || vec![row("spot", "cpu", 8000, 8000), row("steady", "cpu", 8000, 500)];
     let fit = |pins: &[(&str, &str)]| first_reason(&pinned_fit(rows(), pins, true));
     assert_eq!(fit(&[("cpu", "spot")]), "fits");

@@ -7,7 +7,7 @@ use super::{CapacityReport, FlavorQuota, LocalQueueCapacity, QueueFlavor};
 use crate::Name;
 
 pub fn from_wire(capacity: proto::Capacity) -> CapacityReport {
-    let keeps_pins = capacity.keeps_pins;
+    let enforces_pins = capacity.enforces_pins;
     let queue = |queue: proto::QueueCapacity| {
         let mut flavors: Vec<QueueFlavor> = Vec::new();
         for row in queue.flavors {
@@ -48,7 +48,7 @@ pub fn from_wire(capacity: proto::Capacity) -> CapacityReport {
             },
         )
     };
-    CapacityReport { queues: capacity.queues.into_iter().map(queue).collect(), keeps_pins }
+    CapacityReport { queues: capacity.queues.into_iter().map(queue).collect(), enforces_pins }
 }
 
 fn taint(taint: proto::Taint) -> Taint {

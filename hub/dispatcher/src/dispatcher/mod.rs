@@ -74,7 +74,7 @@ pub struct Dispatcher {
     pub(crate) started: UnixMillis,
     pub(crate) clusters: BTreeMap<Name, ClusterState>,
     pub(crate) checks: BTreeMap<Name, Vec<Name>>,
-    /// Whether and how each check's clusters are bound to the hub's flavors.
+    /// Whether and how each check's clusters must use the hub's flavors.
     pub(crate) pin_rules: BTreeMap<Name, PinRules>,
     pub(crate) entries: BTreeMap<Uid, TrackedWorkload>,
     pub(crate) index: ClusterIndex,

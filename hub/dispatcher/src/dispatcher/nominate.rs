@@ -49,7 +49,10 @@ impl Dispatcher {
             return;
         }
         self.withdraw_stale_offers(entry, now, out);
-        if self.commit(entry, now, out) || self.return_if_none_allowed(entry, now, out) {
+        if self.commit(entry, now, out)
+            || self.return_if_none_allowed(entry, now, out)
+            || self.return_if_flavors_unusable(entry, now, out)
+        {
             return;
         }
         match self.settings.mode {
@@ -101,13 +104,17 @@ impl Dispatcher {
         let Some(attempt) = entry.nomination.as_ref().map(|nomination| nomination.attempt) else {
             return;
         };
-        let offered: Vec<(Name, Option<State>, u64)> = entry
+        let offered: Vec<(Name, Option<State>, u64, bool)> = entry
             .remotes
             .iter()
             .filter(|(_, remote)| remote.phase != Some(Phase::Absent))
-            .map(|(cluster, remote)| (cluster.clone(), remote.state, remote.attempt))
+            .map(|(cluster, remote)| {
+                let (state, is_earlier) =
+                    (remote.state, remote.is_waiting_copy_of_earlier_leader());
+                (cluster.clone(), state, remote.attempt, is_earlier)
+            })
             .collect();
-        for (cluster, state, at) in offered {
+        for (cluster, state, at, is_earlier) in offered {
             let keeps = self.settings.mode.keeps_copies();
             let refuses = match state {
                 Some(State::Gone | State::Succeeded | State::Failed) => true,
@@ -123,13 +130,13 @@ impl Dispatcher {
                     |known| if keeps { known.takes_new_work() } else { known.is_usable() },
                 );
             let barred = self.ruled_out(&entry.facts, &cluster).is_some();
-            // An offer of an earlier attempt does not count.
-            let stale = at != attempt;
-            let contradicted = self.pin_check(entry, &cluster, now) == PinCheck::Contradicted;
-            if contradicted && !entry.has_new_pins && !stale {
-                self.note_contradiction(entry, &cluster, now);
+            // An offer of an earlier attempt does not count, nor one of an earlier leader.
+            let stale = at != attempt || is_earlier;
+            let mismatched = self.pin_check(entry, &cluster, now) == PinCheck::Mismatch;
+            if mismatched && !entry.has_new_pins && !stale {
+                self.record_mismatch(entry, &cluster, now);
             }
-            let outdated = entry.has_new_pins || contradicted;
+            let outdated = entry.has_new_pins || mismatched;
             if refuses && !stale && !outdated {
                 self.record_refusal(entry, &cluster, now);
             }

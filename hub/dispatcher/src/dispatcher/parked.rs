@@ -6,14 +6,14 @@
 use super::Dispatcher;
 use super::tracked_workload::TrackedWorkload;
 use crate::capacity::Fit;
-use crate::{DispatchAction, Name, UnixMillis, WorkloadFacts, WorkloadWrite};
+use crate::{DispatchAction, Name, Replica, UnixMillis, WorkloadFacts, WorkloadWrite};
 
 /// A workload that waits for a cluster that may take it.
 #[derive(Debug, Clone)]
 pub(crate) struct ParkedWorkload {
     pub(super) facts: WorkloadFacts,
     /// The MultiKueue check of its last reservation.
-    check: Option<Name>,
+    pub(super) check: Option<Name>,
 }
 
 impl Dispatcher {
@@ -78,7 +78,10 @@ impl Dispatcher {
         {
             let refused =
                 self.entries.get(uid).is_some_and(|entry| self.refusal(entry, name, now).is_some());
-            let refused = refused || self.ruled_out(facts, name).is_some();
+            // A later replica follows the first one and no other cluster helps it.
+            let is_elsewhere =
+                matches!(&facts.replica, Some(Replica::FirstOnCluster(at)) if at != name);
+            let refused = refused || is_elsewhere || self.ruled_out(facts, name).is_some();
             let pins = self.cluster_pins(facts, check.as_ref(), name);
             let verdict =
                 cluster.capacity.fit(&facts.namespace, &facts.queue, &facts.pod_sets, pins);

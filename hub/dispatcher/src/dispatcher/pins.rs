@@ -1,8 +1,10 @@
 //! Which flavors a cluster must use for a workload.
 
 use super::Dispatcher;
+use super::cluster_answers::none_can;
 use super::tracked_workload::TrackedWorkload;
-use crate::flavor_pins::ClusterPins;
+use crate::capacity::Fit;
+use crate::flavor_pins::{ClusterPins, FlavorMismatch};
 use crate::{DispatchAction, Name, PinRules, Reason, State, UnixMillis, WorkloadFacts};
 use switchyard_syntax::flavor_pins::FlavorPins;
 
@@ -11,7 +13,7 @@ use switchyard_syntax::flavor_pins::FlavorPins;
 pub(super) enum PinCheck {
     Passed,
     Undecided { until: UnixMillis },
-    Contradicted,
+    Mismatch,
 }
 
 impl Dispatcher {
@@ -32,47 +34,95 @@ impl Dispatcher {
         self.cluster_pins(&entry.facts, entry.check(), cluster).to_pins()
     }
 
-    /// The flavors of a copy's quota that differ from those that its cluster must use: pod set,
-    /// resource, the flavor that it must use, and the one in use.
-    pub fn other_flavors(&self, uid: &str, cluster: &str) -> Vec<[String; 4]> {
-        self.entries.get(uid).map(|entry| self.others(entry, cluster)).unwrap_or_default()
+    /// The flavors of a copy's quota that differ from those that its cluster must use.
+    pub fn flavor_mismatches(&self, uid: &str, cluster: &str) -> Vec<FlavorMismatch> {
+        self.entries.get(uid).map(|entry| self.mismatches(entry, cluster)).unwrap_or_default()
     }
 
-    fn others(&self, entry: &TrackedWorkload, cluster: &str) -> Vec<[String; 4]> {
+    fn mismatches(&self, entry: &TrackedWorkload, cluster: &str) -> Vec<FlavorMismatch> {
         let Some(used) = entry.remotes.get(cluster).and_then(|remote| remote.flavors.as_deref())
         else {
             return Vec::new();
         };
-        let pins = self.cluster_pins(&entry.facts, entry.check(), cluster);
-        let row = |(pod_set, resource, pin, used): (&str, &str, &str, &str)| {
-            [pod_set, resource, pin, used].map(ToOwned::to_owned)
+        self.cluster_pins(&entry.facts, entry.check(), cluster).mismatches(used).collect()
+    }
+
+    /// Why a cluster can never take the workload in the flavors that it must use. None if it may, or
+    /// has not reported its capacity.
+    fn never_fits(&self, entry: &TrackedWorkload, cluster: &str) -> Option<Vec<Reason>> {
+        let facts = &entry.facts;
+        let known = self.clusters.get(cluster).filter(|it| it.has_reported)?;
+        let pins = self.cluster_pins(facts, entry.check(), cluster);
+        match known.capacity.fit(&facts.namespace, &facts.queue, &facts.pod_sets, pins) {
+            Fit::Never(reasons) => Some(reasons),
+            Fit::Now(_) | Fit::Later { .. } => None,
+        }
+    }
+
+    /// Why the charged flavors alone keep the workload from a cluster that enforces pins.
+    pub(super) fn flavors_unusable(
+        &self,
+        entry: &TrackedWorkload,
+        cluster: &str,
+    ) -> Option<Vec<Reason>> {
+        let facts = &entry.facts;
+        let reasons = self.never_fits(entry, cluster)?;
+        let capacity = &self.clusters.get(cluster)?.capacity;
+        let unpinned = ClusterPins::new(&facts.charged, None, cluster);
+        let fit = capacity.fit(&facts.namespace, &facts.queue, &facts.pod_sets, unpinned);
+        (!matches!(fit, Fit::Never(_))).then_some(reasons)
+    }
+
+    /// With Kueue's dispatchers, a workload waits on its clusters whatever they report. If each has
+    /// refused it or can never take it in the charged flavors, and one could in others, it would hold
+    /// its quota for ever: returns the reservation.
+    pub(super) fn return_if_flavors_unusable(
+        &mut self,
+        entry: &mut TrackedWorkload,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
+    ) -> bool {
+        if !self.settings.mode.keeps_copies() {
+            return false;
+        }
+        let reachable = self.within_reach(entry, now);
+        let may_take = |cluster: &Name| {
+            self.refusal(entry, cluster, now).is_none() && self.never_fits(entry, cluster).is_none()
         };
-        pins.contradictions(used).map(row).collect()
+        if reachable.iter().any(may_take)
+            || !reachable.iter().any(|cluster| self.flavors_unusable(entry, cluster).is_some())
+        {
+            return false;
+        }
+        let message = none_can(&self.answers(entry, now));
+        self.return_reservation(entry, message, now, out);
+        true
     }
 
     /// A copy is withdrawn for the flavors of its quota. The first time, an earlier leader made it. A
     /// cluster that does so again refuses what it must use.
-    pub(super) fn note_contradiction(
+    pub(super) fn record_mismatch(
         &self,
         entry: &mut TrackedWorkload,
         cluster: &Name,
         now: UnixMillis,
     ) {
-        if !entry.contradicted_by.contains(cluster) {
-            return entry.contradicted_by.push(cluster.clone());
+        if !entry.mismatched_on.contains(cluster) {
+            return entry.mismatched_on.push(cluster.clone());
         }
-        let other = |[pod_set, resource, pin, used]: &[String; 4]| {
+        let text = |it: &FlavorMismatch| {
+            let FlavorMismatch { pod_set, resource, pin, used } = it;
             format!("{resource} of pod set {pod_set} has quota in flavor {used}, not in {pin}")
         };
-        let others = self.others(entry, cluster);
-        let message = others.iter().take(3).map(other).collect::<Vec<_>>().join("; ");
+        let mismatches = self.mismatches(entry, cluster);
+        let message = mismatches.iter().take(3).map(text).collect::<Vec<_>>().join("; ");
         if let Some(remote) = entry.remotes.get_mut(cluster) {
             remote.reasons = vec![Reason::new("OtherFlavor", message)];
         }
         self.record_refusal(entry, cluster, now);
     }
 
-    /// Whether a cluster that keeps to pins reserved quota in other flavors than it must use now. An
+    /// Whether a cluster that enforces pins reserved quota in other flavors than it must use now. An
     /// earlier leader made the copy for another charge, or under other rules.
     pub(super) fn pin_check(
         &self,
@@ -87,15 +137,15 @@ impl Dispatcher {
         };
         let pins = self.cluster_pins(&entry.facts, entry.check(), cluster);
         let Some(known) =
-            self.clusters.get(cluster).filter(|_| pins.contradictions(used).next().is_some())
+            self.clusters.get(cluster).filter(|_| pins.mismatches(used).next().is_some())
         else {
             return PinCheck::Passed;
         };
         let reports_by = known.since.max(self.started) + self.settings.start_grace;
-        if known.has_reported && known.capacity.keeps_pins() {
-            PinCheck::Contradicted
+        if known.has_reported && known.capacity.enforces_pins() {
+            PinCheck::Mismatch
         } else if !known.has_reported && now < reports_by {
-            // The cluster just connected, and says soon whether it keeps to pins.
+            // The cluster just connected, and says soon whether it enforces pins.
             PinCheck::Undecided { until: reports_by }
         } else {
             PinCheck::Passed
@@ -115,9 +165,15 @@ impl Dispatcher {
         if before.is_none() || before.as_ref() == self.pin_rules.get(check) {
             return;
         }
-        for entry in self.entries.values_mut().filter(|entry| entry.check() == Some(check)) {
-            entry.refusals.forget_all();
-            entry.has_new_pins = true;
+        for (uid, entry) in &mut self.entries {
+            // A returned reservation names no check any more: only the parked workload does. While
+            // the workload waits for quota again, nothing names one.
+            let parked = || self.parked.get(uid)?.check.as_ref();
+            if entry.check().or_else(parked).is_none_or(|of| of == check) {
+                entry.refusals.forget_all();
+                entry.mismatched_on.clear();
+                entry.has_new_pins = true;
+            }
         }
         self.mark_nominating();
         for cluster in self.checks.get(check).cloned().unwrap_or_default() {

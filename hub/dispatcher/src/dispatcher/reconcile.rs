@@ -16,15 +16,13 @@ use super::acknowledgements::resend_changed_priority;
 use super::replicas::FOLLOWS;
 use super::tracked_workload::TrackedWorkload;
 use super::{Dispatcher, MAX_WRITE_BACKOFF};
-use crate::STUCK;
 use crate::{
-    CheckStatus, DispatchAction, Name, Phase, RetriedAttempt, State, UnixMillis, WorkloadWrite,
+    CLUSTER_DRAINED, CLUSTER_LOST, CheckStatus, DispatchAction, Name, Phase, RetriedAttempt, STUCK,
+    State, UnixMillis, WorkloadWrite,
 };
 
-/// Reasons of a [`crate::WorkloadWrite::Retry`], as `status.dispatch` keeps them.
-const LOST: &str = "ClusterLost";
+/// Reason of a [`crate::WorkloadWrite::Retry`], as `status.dispatch` keeps it.
 const VANISHED: &str = "GoneOnWorker";
-const DRAINED: &str = "ClusterDrained";
 /// The job ran for as long as it may (`maximumExecutionTimeSeconds`): it is not tried again.
 pub const TIMED_OUT: &str = "ExecutionTimeExceeded";
 /// Reason of the worker's eviction for that, as Kueue and Switchyard write it.
@@ -281,7 +279,7 @@ impl Dispatcher {
                 ),
             ),
             _ if self.is_given_up(cluster, entry, now) => {
-                (LOST, format!("Admitting remote lost, Previously: \"{previously}\""))
+                (CLUSTER_LOST, format!("Admitting remote lost, Previously: \"{previously}\""))
             }
             _ => match self
                 .reason_to_move(entry, cluster, now)
@@ -295,8 +293,8 @@ impl Dispatcher {
             return;
         }
         let may = match reason {
-            LOST | VANISHED => self.may_give_up(entry, cluster, now, out),
-            DRAINED | STUCK => self.is_within_rate(entry, now),
+            CLUSTER_LOST | VANISHED => self.may_give_up(entry, cluster, now, out),
+            CLUSTER_DRAINED | STUCK => self.is_within_rate(entry, now),
             _ => true,
         };
         if !may {
@@ -333,7 +331,10 @@ impl Dispatcher {
         }
         let known = self.clusters.get(cluster)?;
         if known.is_connected && known.config.draining {
-            return Some((DRAINED, format!("Worker cluster \"{cluster}\" is being drained")));
+            return Some((
+                CLUSTER_DRAINED,
+                format!("Worker cluster \"{cluster}\" is being drained"),
+            ));
         }
         let (attempt, to) =
             entry.facts.move_request.clone().filter(|_| !entry.facts.follows_first())?;

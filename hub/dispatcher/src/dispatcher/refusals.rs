@@ -4,8 +4,15 @@
 //! uncordoned, its agent became ready, or the LocalQueue was created, opened or got other quota.
 //! Otherwise the hub waits for a delay that doubles with each refusal. Lost and drained clusters,
 //! and move requests, are no refusals. A cluster where no pod became ready counts as refusing.
+//!
+//! A refusal concerns the flavors that the hub charged then. With other flavors the hub asks the cluster
+//! at once. The refusal counts again once the hub charges the earlier flavors again: the engine may
+//! charge flavors in turn.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use switchyard_syntax::flavor_pins::FlavorPins;
 
 use super::Dispatcher;
 use super::tracked_workload::TrackedWorkload;
@@ -24,26 +31,33 @@ pub(super) struct Refusal {
     event: u64,
 }
 
-/// The last refusal of each cluster.
+/// The most charges for which a workload keeps refusals of one cluster.
+const MAX_CHARGES: usize = 8;
+
+/// The last refusal of each cluster, by the flavors that the hub had charged.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Refusals(BTreeMap<Name, Refusal>);
+pub(super) struct Refusals(BTreeMap<(Name, Arc<FlavorPins>), Refusal>);
 
 impl Refusals {
     pub(super) fn add(
         &mut self,
-        cluster: &Name,
+        (cluster, charged): (&Name, &Arc<FlavorPins>),
         reasons: Vec<Reason>,
         event: u64,
         now: UnixMillis,
         (first, longest): (i64, i64),
     ) {
         self.0.retain(|_, refusal| now < refusal.until.saturating_add(longest));
+        let key = (cluster.clone(), charged.clone());
         let delay =
-            self.0.get(cluster).map_or(first, |last| last.delay.saturating_mul(2).min(longest));
-        self.0.insert(
-            cluster.clone(),
-            Refusal { reasons, until: now.saturating_add(delay), delay, event },
-        );
+            self.0.get(&key).map_or(first, |last| last.delay.saturating_mul(2).min(longest));
+        self.0.insert(key, Refusal { reasons, until: now.saturating_add(delay), delay, event });
+        let of_cluster = || self.0.iter().filter(|((name, _), _)| name == cluster);
+        if of_cluster().count() > MAX_CHARGES {
+            let oldest = of_cluster().min_by_key(|(_, refusal)| refusal.event);
+            let oldest = oldest.map(|(key, _)| key.clone());
+            oldest.and_then(|key| self.0.remove(&key));
+        }
     }
 
     pub(super) fn forget_all(&mut self) {
@@ -51,15 +65,13 @@ impl Refusals {
     }
 
     pub(super) fn forget(&mut self, cluster: &Name) {
-        self.0.remove(cluster);
+        self.0.retain(|(name, _), _| name != cluster);
     }
 
     /// Forgets that no pod became ready there. Refusals by the cluster itself stay.
     pub(super) fn forget_stuck(&mut self, cluster: &Name) {
         let is_stuck = |refusal: &Refusal| refusal.reasons.iter().any(|it| it.code == STUCK);
-        if self.0.get(cluster).is_some_and(is_stuck) {
-            self.0.remove(cluster);
-        }
+        self.0.retain(|(name, _), refusal| name != cluster || !is_stuck(refusal));
     }
 }
 
@@ -89,7 +101,8 @@ impl Dispatcher {
     ) {
         let Some(remote) = entry.remotes.get(cluster) else { return };
         let reasons = refusal_reasons(remote.state, remote.reasons.clone());
-        entry.refusals.add(cluster, reasons, self.events, now, self.settings.refusal_backoff);
+        let concerns = (cluster, &entry.facts.charged);
+        entry.refusals.add(concerns, reasons, self.events, now, self.settings.refusal_backoff);
     }
 
     /// A cluster's refusal, if it still counts.
@@ -99,8 +112,9 @@ impl Dispatcher {
         cluster: &Name,
         now: UnixMillis,
     ) -> Option<&'a Refusal> {
-        let refusal = entry.refusals.0.get(cluster).filter(|refusal| now < refusal.until)?;
         let facts = &entry.facts;
+        let key = (cluster.clone(), facts.charged.clone());
+        let refusal = entry.refusals.0.get(&key).filter(|refusal| now < refusal.until)?;
         let changed = self
             .clusters
             .get(cluster)

@@ -4,16 +4,25 @@
 //! sent with it. A later replica is never offered: with the object there, its pods would start as
 //! soon as its cluster has quota. It is committed to the first replica's cluster and waits there.
 //!
+//! If the cluster enforces flavor pins and cannot use a later replica's charged flavors, its
+//! reservation returns. The engine may charge others the next time.
+//!
 //! A later replica holds quota on the hub only while the first one does. Otherwise two objects
 //! could wait for each other's quota. It leaves its cluster when the first one does.
 
 use super::Dispatcher;
 use super::tracked_workload::{Nomination, TrackedWorkload};
 use crate::capacity::Fit;
-use crate::{ClusterPins, DispatchAction, Name, Replica, UnixMillis, WorkloadFacts, WorkloadWrite};
+use crate::{
+    ClusterPins, DispatchAction, Name, Reason, Replica, UnixMillis, WorkloadFacts, WorkloadWrite,
+};
 
 /// Reason of a later replica's [`crate::RetriedAttempt`].
 pub(super) const FOLLOWS: &str = "FollowsFirstReplica";
+
+fn joined(reasons: &[Reason]) -> String {
+    reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join(", ")
+}
 
 impl Dispatcher {
     /// Handles a later replica with quota until the first has a cluster. Returns whether it was
@@ -59,6 +68,13 @@ impl Dispatcher {
             return false;
         };
         entry.request_absence(None, now, out);
+        if let Some(reasons) = self.flavors_unusable(entry, &cluster) {
+            let why = joined(&reasons);
+            let message =
+                format!("Worker cluster \"{cluster}\", which has the first replica: {why}");
+            self.return_reservation(entry, message, now, out);
+            return true;
+        }
         if let Some(why) = self.reason_to_wait(entry, &cluster, now) {
             self.record_when_late(entry, now, out, |_, _| why);
             return true;
@@ -91,12 +107,7 @@ impl Dispatcher {
             ));
         }
         let refusal = self.refusal(entry, cluster, now)?;
-        let reported = refusal
-            .reasons
-            .iter()
-            .map(|reason| reason.message.as_str())
-            .collect::<Vec<_>>()
-            .join(", ");
+        let reported = joined(&refusal.reasons);
         let until = refusal.until;
         entry.wake_at(until);
         Some(format!(

@@ -172,7 +172,8 @@ impl Dispatcher {
         let message = format!("no pod of it was ready there for {}", duration(delay));
         let reasons = vec![Reason::new(STUCK, message)];
         let longest = delay.max(self.settings.refusal_backoff.1);
-        entry.refusals.add(cluster, reasons, self.events, now, (delay, longest));
+        let concerns = (cluster, &entry.facts.charged);
+        entry.refusals.add(concerns, reasons, self.events, now, (delay, longest));
     }
 }
 

@@ -85,6 +85,16 @@ impl Remote {
         }
     }
 
+    /// Whether the cluster reported a copy without quota that this process never requested. An
+    /// earlier leader made it, for another charge or under other rules: it keeps its old pins.
+    pub(super) fn is_waiting_copy_of_earlier_leader(&self) -> bool {
+        let waits = matches!(
+            self.state,
+            Some(State::Waiting | State::Unfit | State::Refused | State::Evicted)
+        );
+        waits && self.phase.is_none()
+    }
+
     /// Whether the answer is open: no report yet, or only one from before the evaluation.
     pub(super) fn is_unanswered(&self) -> bool {
         match self.state {
@@ -162,8 +172,8 @@ pub(crate) struct TrackedWorkload {
     /// The clusters under which the index lists it.
     pub(super) indexed_on: Vec<Name>,
     /// Clusters whose quota contradicted its pins.
-    pub(super) contradicted_by: Vec<Name>,
-    /// The flavors to which clusters are bound changed since its open offers.
+    pub(super) mismatched_on: Vec<Name>,
+    /// The rules for pins changed since its open offers.
     pub(super) has_new_pins: bool,
     /// The decision waits for the inventories of silent clusters.
     pub(super) waits_for_inventories: bool,
@@ -199,7 +209,7 @@ impl TrackedWorkload {
             waiting_key: None,
             spared_on: None,
             indexed_on: Vec::new(),
-            contradicted_by: Vec::new(),
+            mismatched_on: Vec::new(),
             has_new_pins: false,
             waits_for_inventories: false,
             copy_goes_to: None,
@@ -277,9 +287,6 @@ impl TrackedWorkload {
         } else {
             facts.charged.clone()
         };
-        if charged != self.facts.charged && !self.facts.charged.is_empty() {
-            self.refusals.forget_all();
-        }
         self.has_new_policy |= facts.on_disconnect != self.facts.on_disconnect;
         let asks =
             facts.move_request.as_ref().filter(|_| facts.move_request != self.facts.move_request);
@@ -337,9 +344,9 @@ impl TrackedWorkload {
             return;
         }
         if attempt > remote.attempt {
-            // State and origin of a lower attempt do not apply to this one. The lower one may still
-            // run: the agent removes it first, and then reports the new attempt.
-            (remote.state, remote.origin) = (None, None);
+            // State, origin and flavors of a lower attempt do not apply to this one. The lower one may
+            // still run: the agent removes it first, and then reports the new attempt.
+            (remote.state, remote.origin, remote.flavors) = (None, None, None);
             (remote.stalled_since, remote.confirmed_at) = (None, None);
             remote.reasons.clear();
             remote.lost = false;

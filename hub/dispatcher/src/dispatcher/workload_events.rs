@@ -7,7 +7,8 @@ use super::{Dispatcher, MAX_WRITE_BACKOFF};
 use super::parked::ParkedWorkload;
 use super::tracked_workload::TrackedWorkload;
 use crate::{
-    DispatchAction, State, UnixMillis, WorkloadFacts, WorkloadWrite, WriteOutcome, WriteResult,
+    DispatchAction, Replica, State, UnixMillis, WorkloadFacts, WorkloadWrite, WriteOutcome,
+    WriteResult,
 };
 
 impl Dispatcher {
@@ -24,12 +25,15 @@ impl Dispatcher {
             out.push(DispatchAction::Requeue { uid: uid.clone() });
         }
         if let Some(parked) = self.parked.get_mut(&uid) {
-            let other_rules = parked.facts.affinity != facts.affinity;
+            let has_moved = parked.facts.replica != facts.replica
+                && matches!(facts.replica, Some(Replica::FirstOnCluster(_)));
+            let other_rules = has_moved || parked.facts.affinity != facts.affinity;
             // It has no quota now: keep the flavors for which no cluster could take it.
             let charged = parked.facts.charged.clone();
             parked.facts = WorkloadFacts { charged, ..facts.clone() };
             if other_rules {
-                // The new rules may allow clusters that the old ones excluded.
+                // The new rules may allow clusters that the old ones excluded. The first replica may
+                // have gone to a cluster with the charged flavors.
                 self.parked.remove(&uid);
                 out.push(DispatchAction::Requeue { uid: uid.clone() });
             }

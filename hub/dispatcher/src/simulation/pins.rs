@@ -1,6 +1,6 @@
 //! Flavors: the engine charges one of two, and clusters list one or both.
 //!
-//! `a` and `b` keep to pins, `c` does not. Choices come from a random stream of their own.
+//! `a` and `b` enforce pins, `c` does not. Choices come from a random stream of their own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) fn report(cluster: &str, free: i64) -> CapacityReport {
         spot.name = "spot".into();
         queue.flavors.push(spot);
     }
-    CapacityReport { queues, keeps_pins: cluster != "c" }
+    CapacityReport { queues, enforces_pins: cluster != "c" }
 }
 
 impl World {
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// Panics if a cluster that keeps to pins runs an attempt in another flavor than one that the
+    /// Panics if a cluster that enforces pins runs an attempt in another flavor than one that the
     /// charge of that attempt may stand for.
     pub(super) fn check_pins(&self, uid: &Uid) {
         let owner = &self.api[&self.owner(uid)].facts;

@@ -89,9 +89,9 @@ pub(super) fn queues(available: i64, potential: i64) -> BTreeMap<(Name, Name), L
     BTreeMap::from([(("ns".into(), "lq".into()), queue)])
 }
 
-/// A report of a cluster that keeps to pins.
+/// A report of a cluster that enforces pins.
 pub(super) fn report(queues: BTreeMap<(Name, Name), LocalQueueCapacity>) -> CapacityReport {
-    CapacityReport { queues, keeps_pins: true }
+    CapacityReport { queues, enforces_pins: true }
 }
 
 /// The charge of `cpu` to this flavor.

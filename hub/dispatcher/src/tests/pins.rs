@@ -1,4 +1,4 @@
-//! Flavors to which clusters are bound.
+//! Flavor pins: the flavors that clusters must use.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn rules(is_off: bool, mapping: &[(Option<&str>, &str, &str)]) -> DispatchEvent 
     DispatchEvent::PinsConfigured { check: "mk".into(), rules: PinRules { is_off, mapping } }
 }
 
-/// Two clusters with flavor `default` that keep to pins.
+/// Two clusters with flavor `default` that enforce pins.
 fn bench() -> Bench {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000), ("b", 4000, 4000)]);
     bench.apply(rules(false, &[]));
@@ -87,10 +87,137 @@ fn refusal_counts_until_another_flavor_is_charged() {
     assert!(bench.take().iter().any(|it| it.starts_with("Reserve w/")), "it is asked for another");
 }
 
+/// The engine charges two flavors in turn. The hub asks a cluster that refused both with neither.
+#[test]
+fn refusal_is_kept_for_each_charge() {
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
+    bench.apply(rules(false, &[(None, "spot", "default")]));
+    for (charge, asked) in [("default", true), ("spot", true), ("default", false), ("spot", false)]
+    {
+        bench.reserve(charged("w", charge));
+        let offers: Vec<String> =
+            bench.take().into_iter().filter(|it| it.starts_with("Reserve")).collect();
+        assert_eq!(offers.len(), usize::from(asked), "{charge}: {offers:?}");
+        if asked {
+            let attempt = bench.dispatcher.entries["w"].highest_attempt;
+            bench.observe("a", "w", attempt, State::Unfit);
+        }
+        bench.apply(DispatchEvent::WorkloadChanged(facts("w")));
+        bench.take();
+    }
+}
+
+/// The API never showed the reservation, so nothing but the parked workload names the check.
+#[test]
+fn new_mapping_forgets_refusals_of_parked_workload() {
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
+    bench.apply(rules(false, &[]));
+    let without_check = |facts: WorkloadFacts| facts.with(|it| it.check = None);
+    bench.reserve(without_check(charged("w", "default")));
+    bench.observe("a", "w", 1, State::Unfit);
+    bench.apply(DispatchEvent::WorkloadChanged(without_check(facts("w"))));
+    assert!(bench.take().iter().any(|it| it.starts_with("give back w")));
+    bench.apply(rules(false, &[(None, "spot", "default")]));
+    assert!(bench.take().contains(&"wake w".to_owned()));
+    bench.reserve(without_check(charged("w", "default")));
+    let out = bench.take();
+    assert!(out.iter().any(|it| it.starts_with("Reserve w/")), "{out:?}");
+}
+
+/// A worker never changes the pins of a copy, so one of an earlier leader has those of its charge.
+#[rstest::rstest]
+#[case::best_fit(DispatchMode::BestFit)]
+#[case::all_at_once(DispatchMode::AllAtOnce)]
+fn waiting_copy_of_earlier_leader_is_made_again(#[case] mode: DispatchMode) {
+    for state in [State::Waiting, State::Refused, State::Unfit] {
+        let mut bench = Bench::new(mode, &[("a", 2000, 4000)]);
+        bench.apply(rules(false, &[]));
+        bench.observe("a", "w", 1, state);
+        let nominated = WorkloadFacts { nominated: vec!["a".into()], ..charged("w", "default") };
+        bench.apply(DispatchEvent::WorkloadChanged(nominated.with(|it| it.reserved = true)));
+        let out = bench.take();
+        assert!(out.contains(&"Absent w/1 on a".to_owned()), "{mode:?} {state:?}: {out:?}");
+        assert!(out.contains(&"Reserve w/2 on a".to_owned()), "{mode:?} {state:?}: {out:?}");
+    }
+}
+
+/// They wait on a cluster whatever it reports, and would hold the hub's quota for ever.
+#[test]
+fn kueue_dispatcher_returns_charge_that_no_cluster_lists() {
+    let mut bench = Bench::new(DispatchMode::AllAtOnce, &[("a", 2000, 4000), ("b", 4000, 4000)]);
+    bench.apply(rules(false, &[]));
+    bench.reserve(charged("w", "spot"));
+    let out = bench.take();
+    let says = "flavor spot, which the hub charged for cpu, is not in ClusterQueue cq";
+    assert!(out.len() == 1 && out[0].starts_with("give back w"), "{out:?}");
+    assert!(out[0].contains(says), "{out:?}");
+    bench.reserve(charged("w", "default"));
+    let out = bench.take();
+    assert!(out.iter().all(|it| !it.starts_with("give back")), "{out:?}");
+    // Neither does a cluster help that has the flavor and is too small.
+    let mut small = queues(500, 500);
+    for queue in small.values_mut() {
+        queue.flavors[0].name = "spot".into();
+    }
+    bench.apply(DispatchEvent::CapacityReported { cluster: "b".into(), report: report(small) });
+    bench.reserve(charged("y", "spot"));
+    let out = bench.take();
+    assert!(out.iter().any(|it| it.starts_with("give back y")), "{out:?}");
+    // A cluster that does not enforce pins may use another flavor.
+    let report = CapacityReport { queues: queues(2000, 4000), enforces_pins: false };
+    bench.apply(DispatchEvent::CapacityReported { cluster: "a".into(), report });
+    bench.reserve(charged("x", "spot"));
+    let out = bench.take();
+    assert!(out.iter().all(|it| !it.starts_with("give back")), "{out:?}");
+}
+
+#[test]
+fn later_replica_joins_only_a_cluster_with_its_flavor() {
+    let mut bench = bench();
+    let later = |flavor, cluster: &str| WorkloadFacts {
+        replica: Some(Replica::FirstOnCluster(cluster.into())),
+        ..charged("w", flavor)
+    };
+    bench.reserve(later("spot", "b"));
+    let out = bench.take();
+    let says = "Worker cluster \"b\", which has the first replica: couldn't assign flavors to pod \
+                set main: flavor spot, which the hub charged for cpu, is not in ClusterQueue cq";
+    assert!(out.len() == 1 && out[0].starts_with("give back w"), "{out:?}");
+    assert!(out[0].contains(says), "{out:?}");
+    let spot = |free| {
+        let mut queues = queues(free, 4000);
+        for queue in queues.values_mut() {
+            queue.flavors[0].name = "spot".into();
+        }
+        report(queues)
+    };
+    bench.apply(DispatchEvent::CapacityReported { cluster: "a".into(), report: spot(3000) });
+    assert!(bench.take().is_empty(), "the first replica is elsewhere");
+    bench.apply(DispatchEvent::CapacityReported { cluster: "b".into(), report: spot(3000) });
+    assert_eq!(bench.take(), ["wake w"]);
+    bench.reserve(later("spot", "b"));
+    assert_eq!(bench.take(), ["commit w/1 on b"]);
+}
+
+/// The flavors of a copy's quota say nothing about the next attempt.
+#[test]
+fn next_attempt_has_no_flavors_of_the_last_one() {
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
+    bench.apply(rules(false, &[]));
+    bench.reserve(charged("w", "default"));
+    let flavors = Some(charge("spot"));
+    bench.observed("a", Observation { flavors, ..observation("w", 1, State::Reserved) });
+    bench.take();
+    assert!(bench.dispatcher.flavor_mismatches("w", "a").is_empty());
+    bench.observe("a", "w", 2, State::Reserved);
+    let out = bench.take();
+    assert!(out.iter().any(|it| it == "commit w/2 on a"), "{out:?}");
+}
+
 #[test]
 fn cluster_that_cannot_be_pinned_is_second_choice() {
     let mut bench = bench();
-    let chooses = |free| CapacityReport { queues: queues(free, 4000), keeps_pins: false };
+    let chooses = |free| CapacityReport { queues: queues(free, 4000), enforces_pins: false };
     let spot = |free| {
         let mut report = chooses(free);
         for queue in report.queues.values_mut() {
@@ -130,11 +257,12 @@ fn copy_of_an_earlier_charge_is_not_committed() {
     bench.apply(rules(false, &[]));
     bench.reserve(charged("w", "default"));
     bench.take();
-    let report = CapacityReport { queues: queues(2000, 4000), keeps_pins: false };
+    let report = CapacityReport { queues: queues(2000, 4000), enforces_pins: false };
     bench.apply(DispatchEvent::CapacityReported { cluster: "a".into(), report });
     bench.observed("a", reserved("spot"));
     let out = bench.take();
     assert!(out.iter().any(|it| it.contains("commit")), "stock Kueue chose it: {out:?}");
-    let other = bench.dispatcher.other_flavors("w", "a");
-    assert_eq!(other, [["main", "cpu", "default", "spot"]]);
+    let mismatches = bench.dispatcher.flavor_mismatches("w", "a");
+    let [pod_set, resource, pin, used] = ["main", "cpu", "default", "spot"].map(str::to_owned);
+    assert_eq!(mismatches, [FlavorMismatch { pod_set, resource, pin, used }]);
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use switchyard_api::v1beta2::{OtherFlavor, Workload};
 use switchyard_dispatcher::{
-    CANNOT_SEND, DispatchAction, DispatchEvent, Name, Observation, Reason, Uid, WorkloadWrite,
-    WriteOutcome, WriteResult,
+    CANNOT_SEND, DispatchAction, DispatchEvent, FlavorMismatch, Name, Observation, Reason, Uid,
+    WorkloadWrite, WriteOutcome, WriteResult,
 };
 use switchyard_platform::store::Key;
 use switchyard_proto::v1::{Payload, Phase, State};
@@ -304,14 +304,14 @@ impl LeaderTerm {
     /// The flavors that differ from the charge on the cluster that a write commits.
     fn other_flavors(&self, uid: &Uid, what: &WorkloadWrite) -> Vec<OtherFlavor> {
         let WorkloadWrite::Commit { cluster, .. } = what else { return Vec::new() };
-        let rows = self.dispatcher.other_flavors(uid, cluster).into_iter();
-        let other = |[pod_set, resource, charged, used]: [String; 4]| OtherFlavor {
+        let other = |FlavorMismatch { pod_set, resource, pin, used }| OtherFlavor {
             pod_set,
             resource,
-            charged,
+            charged: pin,
             used,
         };
-        rows.map(other).take(MAX_OTHER_FLAVORS).collect()
+        let mismatches = self.dispatcher.flavor_mismatches(uid, cluster).into_iter();
+        mismatches.map(other).take(MAX_OTHER_FLAVORS).collect()
     }
 
     fn finish(
