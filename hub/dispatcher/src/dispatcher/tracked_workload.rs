@@ -233,7 +233,7 @@ impl TrackedWorkload {
             .get(cluster)
             .filter(|it| it.attempt == attempt && self.is_current(cluster, attempt));
         let state = remote.and_then(|remote| remote.state).filter(|state| is_terminal(*state));
-        if let Some(state) = state.filter(|_| self.facts.state.cluster.as_ref() == Some(cluster)) {
+        if let Some(state) = state {
             self.unsaved_end = Some((cluster.clone(), attempt, state == State::Succeeded));
         }
     }

@@ -240,3 +240,15 @@ fn last_slice_end_counts_despite_late_replacement() {
     bench.later(60_000);
     assert!(bench.take().is_empty(), "it does not run again");
 }
+
+#[test]
+fn end_during_takeover_is_saved_if_the_slice_is_evicted() {
+    let mut bench = Bench::running();
+    bench.reserve(grown());
+    bench.take();
+    bench.observe("a", "w", 1, State::Succeeded);
+    let evicted = taken().with(|it| (it.cluster, it.evicted) = (None, true));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { version: 3, ..evicted }));
+    bench.written(WriteOutcome::Done, WorkloadFacts { version: 2, ..taken() });
+    assert!(bench.take().contains(&"finish x/1 from a: true".to_owned()));
+}
