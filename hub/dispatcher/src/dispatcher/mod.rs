@@ -46,6 +46,7 @@ use orphans::Orphans;
 use parked::ParkedWorkload;
 use tracked_workload::TrackedWorkload;
 use uid_aliases::UidAliases;
+use workload_slices::Replacements;
 
 pub use breaker::BreakerTrip;
 pub use give_up::{Contact, LostContact};
@@ -80,6 +81,7 @@ pub struct Dispatcher {
     pub(crate) index: ClusterIndex,
     pub(crate) orphans: Orphans,
     pub(crate) uid_aliases: UidAliases,
+    replacements: Replacements,
     /// Workloads learned since orphans were last matched with them.
     pub(crate) new_workloads: BTreeSet<Uid>,
     pub(crate) breaker: Breaker,
@@ -115,6 +117,7 @@ impl Dispatcher {
             entries: BTreeMap::new(),
             index: ClusterIndex::default(),
             uid_aliases: UidAliases::default(),
+            replacements: Replacements::default(),
             new_workloads: BTreeSet::new(),
             breaker: Breaker::default(),
             nominating: BTreeSet::new(),
@@ -343,10 +346,13 @@ impl Dispatcher {
                 self.uid_aliases.forget(uid);
             }
             self.index.unlist(&mut entry);
+            self.replacements.remove(&entry.facts);
             self.waiting_for_inventories.remove(uid);
             return;
         }
         self.index.list(&mut entry);
+        self.replacements.add(&entry.facts);
+        self.dirty.extend(self.waiting_predecessor(&entry));
         if let Some(at) = entry.reconcile_at {
             self.timers.insert((at, uid.clone()));
         }

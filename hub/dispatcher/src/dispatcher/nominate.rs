@@ -42,7 +42,8 @@ impl Dispatcher {
             });
             return;
         }
-        if self.take_over_copy(entry, now, out)
+        if self.wait_for_replacement(entry, now, out)
+            || self.take_over_copy(entry, now, out)
             || self.recover(entry, now, out)
             || self.join_first_replica(entry, now, out)
         {

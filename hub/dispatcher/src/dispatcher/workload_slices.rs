@@ -9,10 +9,38 @@
 //! - A slice is not offered while the one that it replaces holds quota, and not sent anywhere while
 //!   that one may run.
 //! - A slice whose copy was taken over sends nothing to clusters any more.
+//! - A slice is not offered while one that replaces it may run under its own uid.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Dispatcher;
 use super::tracked_workload::TrackedWorkload;
-use crate::{DispatchAction, Name, Uid, UnixMillis};
+use crate::{DispatchAction, Name, Uid, UnixMillis, WorkloadFacts};
+
+/// The tracked slices that replace a slice, by its uid.
+#[derive(Debug, Default)]
+pub(super) struct Replacements(BTreeMap<Uid, BTreeSet<Uid>>);
+
+impl Replacements {
+    pub(super) fn add(&mut self, newer: &WorkloadFacts) {
+        if let Some(replaced) = &newer.replaces {
+            self.0.entry(replaced.clone()).or_default().insert(newer.uid.clone());
+        }
+    }
+
+    pub(super) fn remove(&mut self, newer: &WorkloadFacts) {
+        let Some(replaced) = &newer.replaces else { return };
+        let Some(newer_ones) = self.0.get_mut(replaced) else { return };
+        newer_ones.remove(&newer.uid);
+        if newer_ones.is_empty() {
+            self.0.remove(replaced);
+        }
+    }
+
+    fn of(&self, replaced: &Uid) -> impl Iterator<Item = &Uid> {
+        self.0.get(replaced).into_iter().flatten()
+    }
+}
 
 impl TrackedWorkload {
     /// The cluster whose copy another slice may take over now.
@@ -34,6 +62,33 @@ impl TrackedWorkload {
 }
 
 impl Dispatcher {
+    /// Handles a slice that another one replaces. That one may have started while this one had no
+    /// quota. Returns whether nothing else is to be decided: the job's reconciler will finish it.
+    pub(super) fn wait_for_replacement(
+        &mut self,
+        entry: &mut TrackedWorkload,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
+    ) -> bool {
+        let has_started = |newer: &TrackedWorkload| {
+            newer.facts.state.cluster.is_some() || newer.is_committing() || newer.may_run()
+        };
+        let may_run = |uid: &Uid| self.entries.get(uid).is_some_and(has_started);
+        if !self.replacements.of(&entry.facts.uid).any(may_run) {
+            return false;
+        }
+        self.record_when_late(entry, now, out, |_, _| {
+            "Waiting for the end of the workload that replaces it".to_owned()
+        });
+        true
+    }
+
+    /// The slice that this one replaces, if it looks for a cluster.
+    pub(super) fn waiting_predecessor(&self, entry: &TrackedWorkload) -> Option<Uid> {
+        let before = self.entries.get(entry.facts.replaces.as_ref()?)?;
+        before.nomination.is_some().then(|| before.facts.uid.clone())
+    }
+
     /// Handles a slice that replaces another. Returns whether nothing else is to be decided.
     pub(super) fn take_over_copy(
         &mut self,

@@ -252,3 +252,25 @@ fn end_during_takeover_is_saved_if_the_slice_is_evicted() {
     bench.written(WriteOutcome::Done, WorkloadFacts { version: 2, ..taken() });
     assert!(bench.take().contains(&"finish x/1 from a: true".to_owned()));
 }
+
+#[test]
+fn replaced_slice_waits_while_its_replacement_may_run() {
+    let mut bench = Bench::running();
+    let without_quota = committed("w", "a", 1).with(|it| {
+        (it.cluster, it.evicted, it.reserved) = (None, true, false);
+    });
+    bench.apply(DispatchEvent::WorkloadChanged(without_quota.clone()));
+    bench.observe("a", "w", 1, State::Gone);
+    let alone = |it: WorkloadFacts| WorkloadFacts { replaces: Some("w".into()), ..it };
+    bench.apply(DispatchEvent::WorkloadChanged(alone(committed("x", "a", 1))));
+    bench.take();
+    bench.reserve(without_quota);
+    assert!(bench.take().is_empty(), "x has its own copy, which runs");
+    bench.apply(DispatchEvent::WorkloadChanged(alone(
+        committed("x", "a", 1)
+            .with(|it| (it.cluster, it.evicted, it.reserved) = (None, true, false)),
+    )));
+    bench.observe("a", "x", 1, State::Gone);
+    bench.later(1);
+    assert!(bench.take().contains(&"Reserve w/2 on a".to_owned()));
+}
