@@ -109,8 +109,8 @@ impl World {
             }
             self.reached("excuse over: the cluster is back");
             let dropped = self.law_of(&self.uid(workload)).is_some_and(|object| {
-                let later = object.committed.iter().any(|(_, other)| *other > attempt);
-                later && object.ended.contains(&(cluster, attempt))
+                object.has_later_commit(cluster, attempt)
+                    && object.ended.contains(&(cluster, attempt))
             });
             if dropped {
                 self.clusters[cluster].dropped.insert((workload, attempt));

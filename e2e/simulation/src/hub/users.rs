@@ -66,7 +66,7 @@ impl World {
             finished_at: None,
             ends: 0,
             stuck_moves: 0,
-            committed: BTreeSet::new(),
+            committed: Vec::new(),
             losses: BTreeSet::from([self.plan.workloads[index].loss]),
             changed: 0,
             ended: Vec::new(),

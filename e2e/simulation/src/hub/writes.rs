@@ -194,7 +194,7 @@ impl World {
             | WorkloadWrite::Rename { cluster, attempt, .. }
                 if object.facts.state.cluster.as_ref() == Some(cluster) =>
             {
-                object.committed.insert((number(cluster), *attempt));
+                object.note_commit(number(cluster), *attempt);
                 if forget {
                     object.facts.state.attempt = before;
                 }

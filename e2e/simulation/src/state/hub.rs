@@ -34,14 +34,28 @@ pub(crate) struct Object {
     pub(crate) ends: u32,
     /// Writes that withdrew it for lack of a ready pod.
     pub(crate) stuck_moves: u32,
-    /// Every cluster and attempt that was ever written.
-    pub(crate) committed: BTreeSet<(usize, u64)>,
+    /// Every cluster and attempt that was ever written, in this order. After a restored store, an
+    /// attempt's number is given out again.
+    pub(crate) committed: Vec<(usize, u64)>,
     /// Every policy that it ever had.
     pub(crate) losses: BTreeSet<Option<LossPolicy>>,
     /// When its owner last changed the policy.
     pub(crate) changed: Ms,
     /// Where, and as which attempt, its job really ended.
     pub(crate) ended: Vec<(usize, u64)>,
+}
+
+impl Object {
+    pub(crate) fn note_commit(&mut self, cluster: usize, attempt: u64) {
+        if !self.committed.contains(&(cluster, attempt)) {
+            self.committed.push((cluster, attempt));
+        }
+    }
+
+    /// Whether the job was committed elsewhere or again after this commit.
+    pub(crate) fn has_later_commit(&self, cluster: usize, attempt: u64) -> bool {
+        self.committed.last().is_some_and(|last| *last != (cluster, attempt))
+    }
 }
 
 #[derive(Debug, Default)]
