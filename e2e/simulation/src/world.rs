@@ -166,7 +166,11 @@ impl World {
                 self.lease_answer(hub, boot, round, won, sent)
             }
             Event::LeaseTimeout { hub, boot, round } => self.lease_timeout(hub, boot, round),
-            Event::HubWatch { hub, boot, change } => self.hub_sees(hub, boot, *change),
+            Event::HubWatch { hub, boot, lists, change } => {
+                if self.hubs[hub].lists == lists {
+                    self.hub_sees(hub, boot, *change);
+                }
+            }
             Event::HubTick { hub, boot } => self.hub_tick(hub, boot),
             Event::SessionTick { hub, boot, link } => self.session_tick(hub, boot, link),
             Event::News { hub, boot, epoch, news } => self.news(hub, boot, epoch, *news),

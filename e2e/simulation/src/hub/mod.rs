@@ -89,11 +89,13 @@ impl World {
         self.moved = true;
     }
 
-    /// The hub lists all Workloads: at its start, and when the API server is back.
+    /// The hub lists all Workloads: at its start, and when the API server is back. Events of the
+    /// watch before the list no longer arrive.
     pub(crate) fn hub_lists(&mut self, hub: usize) {
         if self.hubs[hub].cut > 0 {
             return;
         }
+        self.hubs[hub].lists += 1;
         let known: Vec<Uid> = self.hubs[hub].store.keys().cloned().collect();
         let all: Vec<Change> = self
             .api
@@ -144,8 +146,8 @@ impl World {
         let now = self.now;
         let it = &mut self.hubs[hub];
         it.watched = it.watched.max(now + delay);
-        let (at, boot) = (it.watched, it.boot);
-        self.at(at, Event::HubWatch { hub, boot, change: Box::new(change) });
+        let (at, boot, lists) = (it.watched, it.boot, it.lists);
+        self.at(at, Event::HubWatch { hub, boot, lists, change: Box::new(change) });
     }
 }
 

@@ -136,6 +136,8 @@ pub(crate) enum Event {
     HubWatch {
         hub: usize,
         boot: u32,
+        /// The list of the hub that this watch followed.
+        lists: u32,
         change: Box<Change>,
     },
     HubTick {

@@ -91,6 +91,8 @@ pub(crate) struct Hub {
     /// Its cache of Workloads.
     pub(crate) store: BTreeMap<Uid, WorkloadFacts>,
     pub(crate) watched: Ms,
+    /// Number of lists of Workloads. A later list supersedes the watch of an earlier one.
+    pub(crate) lists: u32,
     pub(crate) last_session: u64,
     /// LiveSessions, and the agents' own states.
     pub(crate) registry: Registry,
