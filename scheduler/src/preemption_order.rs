@@ -2,7 +2,7 @@
 //! `pkg/scheduler/preemption/common/ordering.go`.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map, btree_set};
 
 use crate::ids::WorkloadId;
 use crate::workloads::WorkloadEntry;
@@ -47,14 +47,31 @@ impl PreemptionOrder {
     }
 
     /// Running workloads, or those being evicted, up to priority `most`, in preemption order.
-    pub(crate) fn up_to(
-        &self,
-        most: i32,
-        running: bool,
-    ) -> impl Iterator<Item = (i32, &RankedWorkload)> {
+    pub(crate) fn up_to(&self, most: i32, running: bool) -> UpTo<'_> {
         let groups = self.ranked.range((running, i32::MIN)..=(running, most));
-        groups
-            .flat_map(|((_, priority), alike)| alike.iter().map(move |holder| (*priority, holder)))
+        UpTo { groups, priority: most, alike: btree_set::Iter::default() }
+    }
+}
+
+/// Workloads with their priorities. Made by [`PreemptionOrder::up_to`].
+pub(crate) struct UpTo<'a> {
+    groups: btree_map::Range<'a, (bool, i32), BTreeSet<RankedWorkload>>,
+    /// Of `alike`.
+    priority: i32,
+    alike: btree_set::Iter<'a, RankedWorkload>,
+}
+
+impl<'a> Iterator for UpTo<'a> {
+    type Item = (i32, &'a RankedWorkload);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(workload) = self.alike.next() {
+                return Some((self.priority, workload));
+            }
+            let ((_, priority), alike) = self.groups.next()?;
+            (self.priority, self.alike) = (*priority, alike.iter());
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::cluster_queue::ClusterQueueEntry;
 use crate::flavor_resource::FlavorResource;
 use crate::flavors::PlacementContext;
 use crate::ids::{LocalQueueId, NodeId, WorkloadId};
-use crate::preemption_order::RankedWorkload;
+use crate::preemption_order::{RankedWorkload, UpTo};
 use crate::queue::equivalence::EquivalenceClass;
 use crate::tree::QuotaTree;
 use crate::workloads::{QuotaReservation, WorkloadEntry, Workloads};
@@ -44,9 +44,6 @@ pub(crate) struct Candidate<'a> {
     holder: &'a RankedWorkload,
 }
 
-/// The candidates of one queue, computed lazily.
-pub(crate) type CandidateIter<'a> = Box<dyn Iterator<Item = Candidate<'a>> + 'a>;
-
 impl<'a> Candidate<'a> {
     /// Workloads being evicted first, then those of other queues, then low priority, then the
     /// newest. Kueue: `CandidatesOrdering` in `pkg/scheduler/preemption/common/ordering.go`.
@@ -61,7 +58,7 @@ impl<'a> Candidate<'a> {
 
 impl<'a> Preemptor<'a> {
     /// The workloads of a queue that use a contested pair and that the policy allows to preempt, in
-    /// order.
+    /// order: those being evicted, then the running ones.
     pub(crate) fn candidates_in<'n>(
         &self,
         cq: &'n ClusterQueueEntry,
@@ -71,8 +68,14 @@ impl<'a> Preemptor<'a> {
     where
         'a: 'n,
     {
-        let of = |running| self.candidates_of(cq, policy, contested, running);
-        Box::new(of(false).chain(of(true)))
+        let evicted = RankedCandidates::new(*self, cq, policy, contested, false);
+        if cq.queue.weighs_usage() {
+            let mut all = self.by_usage(cq, evicted.collect());
+            let running = RankedCandidates::new(*self, cq, policy, contested, true);
+            all.extend(self.by_usage(cq, running.collect()));
+            return CandidateIter::Listed(all.into_iter());
+        }
+        CandidateIter::Ranked(RankedCandidates { then_running: true, ..evicted })
     }
 
     /// The running ones, or those being evicted.
@@ -86,10 +89,10 @@ impl<'a> Preemptor<'a> {
     where
         'a: 'n,
     {
-        let all = self.by_priority(cq, policy, contested, running);
+        let ranked = RankedCandidates::new(*self, cq, policy, contested, running);
         match cq.queue.weighs_usage() {
-            true => Box::new(self.by_usage(cq, all.collect()).into_iter()),
-            false => Box::new(all),
+            true => CandidateIter::Listed(self.by_usage(cq, ranked.collect()).into_iter()),
+            false => CandidateIter::Ranked(ranked),
         }
     }
 
@@ -116,43 +119,15 @@ impl<'a> Preemptor<'a> {
         queues.into_iter().map(|id| (id, Reverse(cq.queue.usage_of(id)))).collect()
     }
 
-    fn by_priority<'n>(
-        &self,
-        cq: &'n ClusterQueueEntry,
-        policy: PreemptionPolicy,
-        contested: &'n [FlavorResource],
-        running: bool,
-    ) -> impl Iterator<Item = Candidate<'n>> + use<'a, 'n>
-    where
-        'a: 'n,
-    {
-        let preemptor = *self;
+    /// The highest priority that the policy allows to preempt.
+    fn highest_priority(&self, policy: PreemptionPolicy) -> Option<i32> {
         let own = self.class.priority;
-        let most = match policy {
+        match policy {
             PreemptionPolicy::Never => None,
             PreemptionPolicy::LowerPriority => own.checked_sub(1),
             PreemptionPolicy::LowerOrNewerEqualPriority => Some(own),
             PreemptionPolicy::Any => Some(i32::MAX),
-        };
-        let candidate = move |(priority, holder): (i32, &'n RankedWorkload)| {
-            if preemptor.replaced == Some(holder.id) {
-                return None;
-            }
-            let wl = preemptor.workloads.get(holder.id)?;
-            let reservation = wl.reservation.as_deref()?;
-            let uses = reservation.charge.iter().any(|(fr, _)| contested.contains(fr));
-            (uses && preemptor.allows(policy, wl)).then_some(Candidate {
-                id: holder.id,
-                cq: cq.node,
-                reservation,
-                evicted: !running,
-                priority,
-                holder,
-            })
-        };
-        most.into_iter()
-            .flat_map(move |most| cq.preemption_order.up_to(most, running))
-            .filter_map(candidate)
+        }
     }
 
     pub(crate) fn allows(&self, policy: PreemptionPolicy, wl: &WorkloadEntry) -> bool {
@@ -185,6 +160,86 @@ impl<'a> Preemptor<'a> {
     pub(crate) fn shift(&self, tree: &mut QuotaTree, id: WorkloadId, sign: i128) {
         if let Some(reservation) = self.workloads.get(id).and_then(|wl| wl.reservation.as_ref()) {
             shift(tree, reservation, sign);
+        }
+    }
+}
+
+/// The candidates of one queue. A plain value, because a search makes many.
+pub(crate) enum CandidateIter<'n> {
+    Ranked(RankedCandidates<'n>),
+    Listed(std::vec::IntoIter<Candidate<'n>>),
+}
+
+impl<'n> Iterator for CandidateIter<'n> {
+    type Item = Candidate<'n>;
+
+    fn next(&mut self) -> Option<Candidate<'n>> {
+        match self {
+            Self::Ranked(ranked) => ranked.next(),
+            Self::Listed(listed) => listed.next(),
+        }
+    }
+}
+
+/// The candidates of one queue in preemption order, computed lazily.
+pub(crate) struct RankedCandidates<'n> {
+    preemptor: Preemptor<'n>,
+    cq: &'n ClusterQueueEntry,
+    policy: PreemptionPolicy,
+    contested: &'n [FlavorResource],
+    running: bool,
+    /// The running ones follow those being evicted.
+    then_running: bool,
+    /// None: the policy allows no priority.
+    workloads: Option<UpTo<'n>>,
+}
+
+impl<'n> RankedCandidates<'n> {
+    fn new(
+        preemptor: Preemptor<'n>,
+        cq: &'n ClusterQueueEntry,
+        policy: PreemptionPolicy,
+        contested: &'n [FlavorResource],
+        running: bool,
+    ) -> Self {
+        let most = preemptor.highest_priority(policy);
+        let workloads = most.map(|most| cq.preemption_order.up_to(most, running));
+        Self { preemptor, cq, policy, contested, running, then_running: false, workloads }
+    }
+
+    fn candidate(&self, priority: i32, holder: &'n RankedWorkload) -> Option<Candidate<'n>> {
+        let preemptor = &self.preemptor;
+        if preemptor.replaced == Some(holder.id) {
+            return None;
+        }
+        let wl = preemptor.workloads.get(holder.id)?;
+        let reservation = wl.reservation.as_deref()?;
+        let uses = reservation.charge.iter().any(|(fr, _)| self.contested.contains(fr));
+        (uses && preemptor.allows(self.policy, wl)).then_some(Candidate {
+            id: holder.id,
+            cq: self.cq.node,
+            reservation,
+            evicted: !self.running,
+            priority,
+            holder,
+        })
+    }
+}
+
+impl<'n> Iterator for RankedCandidates<'n> {
+    type Item = Candidate<'n>;
+
+    fn next(&mut self) -> Option<Candidate<'n>> {
+        loop {
+            while let Some((priority, holder)) = self.workloads.as_mut()?.next() {
+                if let Some(candidate) = self.candidate(priority, holder) {
+                    return Some(candidate);
+                }
+            }
+            if !std::mem::take(&mut self.then_running) {
+                return None;
+            }
+            *self = Self::new(self.preemptor, self.cq, self.policy, self.contested, true);
         }
     }
 }

@@ -213,7 +213,7 @@ impl<'n> QueueWalk<'n> {
         let contested = match &mut self.supply {
             CandidateSupply::Fresh { contested } => *contested,
             CandidateSupply::Listed(by_queue) => {
-                return Some(Box::new(by_queue.remove(&queue)?.into_iter()));
+                return Some(CandidateIter::Listed(by_queue.remove(&queue)?.into_iter()));
             }
         };
         let cq = self.preemptor.cluster_queues.get(&queue)?;
