@@ -141,7 +141,7 @@ pub struct PodSet {
     #[cfg_attr(feature = "record", serde(default))]
     pub pod_requests: Option<Box<BTreeMap<Name, Amount>>>,
     /// The only flavor allowed for a resource: the hub charged it. `None` allows all.
-    #[cfg_attr(feature = "record", serde(default))]
+    #[cfg_attr(feature = "record", serde(default, skip_serializing_if = "Option::is_none"))]
     pub pins: Option<Box<BTreeMap<Name, Name>>>,
 }
 
