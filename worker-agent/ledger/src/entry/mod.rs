@@ -27,6 +27,8 @@ use crate::objects::{Meta, Object, ObjectKind, Priority, RemoteJob, RemoteWorklo
 pub(crate) struct EndedAttempt {
     pub(crate) observation: Observation,
     pub(crate) is_persisted: bool,
+    /// Uid of the job that there was.
+    pub(crate) job: Option<String>,
 }
 
 /// The statuses of the pods that a job's own controller created.
@@ -164,6 +166,20 @@ impl Entry {
     /// Whether the hub has persisted the end of this attempt.
     pub(crate) fn is_end_persisted(&self, attempt: u64) -> bool {
         self.end.as_ref().is_some_and(|end| end.is_persisted && end.observation.attempt >= attempt)
+            && !self.has_ended_after_removal()
+    }
+
+    /// Whether a job was reported as removed, was created again by a late creation, and has ended.
+    ///
+    /// The hub must learn of the end, or it would run the job again. If it has the report of the
+    /// removal, the end of the removed job itself no longer counts.
+    pub(crate) fn has_ended_after_removal(&self) -> bool {
+        let removed = self.end.as_ref().filter(|it| it.observation.state() == State::Evicted);
+        let job = self.job.as_ref().filter(|job| job.end.is_some());
+        removed.zip(job).is_some_and(|(removed, job)| {
+            let is_other = removed.job.as_deref() != Some(&*job.meta.target.uid);
+            removed.observation.attempt == job.meta.attempt && (!removed.is_persisted || is_other)
+        })
     }
 
     /// Applies the state of an object unless a newer one is known. Returns whether it did.

@@ -28,22 +28,13 @@ impl Entry {
         let observation = self.observation(&verdict, desired);
         let known = self.has_ended(verdict.attempt);
         if verdict.is_final && (!known || outlived) {
-            self.end = Some(EndedAttempt { observation: observation.clone(), is_persisted: false });
+            self.end = Some(EndedAttempt {
+                observation: observation.clone(),
+                is_persisted: false,
+                job: self.job.as_ref().map(|job| job.meta.target.uid.clone()),
+            });
         }
         Some(observation)
-    }
-
-    /// Whether a job was reported as removed, was created again by a late creation, and has ended.
-    ///
-    /// The hub has not persisted the removal. It must learn of the end, or it would run the job
-    /// again.
-    fn has_ended_after_removal(&self) -> bool {
-        let removed = self
-            .unpersisted_end()
-            .map(|end| &end.observation)
-            .filter(|it| it.state() == State::Evicted);
-        let job = self.job.as_ref().filter(|job| job.end.is_some());
-        removed.zip(job).is_some_and(|(removed, job)| removed.attempt == job.meta.attempt)
     }
 
     /// The observation for an inventory.

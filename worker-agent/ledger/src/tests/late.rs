@@ -305,3 +305,23 @@ fn end_of_recreated_job_outranks_removal() {
         "a hub that was away hears that only"
     );
 }
+
+/// The hub has the report of the removal. Only another job's end is news.
+#[test]
+fn end_after_acknowledged_removal_counts_for_another_job() {
+    for is_other in [true, false] {
+        let mut bench = made_twice();
+        bench.observe(job(1).running().deleting().applied()).reported_states();
+        bench.persist();
+        let ended = match is_other {
+            true => {
+                bench.observe(gone(ObjectKind::Job, 1));
+                second(job(1).ended(true))
+            }
+            false => job(1).deleting().ended(true),
+        };
+        bench.observe(ended.applied());
+        let reports_end = bench.reported_states().contains(&(1, State::Succeeded));
+        assert_eq!(reports_end, is_other);
+    }
+}
