@@ -186,7 +186,14 @@ impl World {
         let others = (0..self.clusters.len()).filter(|other| *other != cluster);
         // Times are whole seconds.
         let others = others.filter_map(|other| Some((other, opened(&other)?)));
-        let found: Vec<_> = others.filter(|(_, of)| (at - of).abs() + 1 < timeout).collect();
+        // The hub's clock may have jumped back since.
+        let was_just_opened = |other: usize| {
+            let since = self.clusters[other].gates_opened.get(&index).copied().unwrap_or_default();
+            self.now - since < self.plan.preemption_timeout.unwrap_or_default()
+        };
+        let found: Vec<_> = others
+            .filter(|(other, of)| (at - of).abs() + 1 < timeout && was_just_opened(*other))
+            .collect();
         // The hub does not know a gate that opened before its store was lost, unless it adopted the
         // copy.
         let (forgotten, known): (Vec<_>, Vec<_>) =
@@ -200,6 +207,7 @@ impl World {
                 format!("{uid} may preempt on {cluster} since {at} s and on {other} since {of} s");
             self.report_violation(Law::OnePreempts, what);
         }
+        self.clusters[cluster].gates_opened.insert(index, self.now);
     }
 
     /// An attempt is about to be withdrawn from its cluster.

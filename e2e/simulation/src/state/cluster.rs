@@ -91,6 +91,8 @@ pub(crate) struct Cluster {
     pub(crate) removed_before: BTreeMap<Uid, u64>,
     /// Attempts of workloads that were rightly given up here.
     pub(crate) excused_attempts: BTreeSet<(usize, u64)>,
+    /// When the preemption gate of each workload was last opened.
+    pub(crate) gates_opened: BTreeMap<usize, Ms>,
     /// When the cluster last became healthy.
     pub(crate) well_since: Option<Ms>,
     /// Forgiven attempts that ended while the cluster was given up and another attempt counted.
@@ -134,6 +136,7 @@ impl Cluster {
             removed: BTreeMap::new(),
             removed_before: BTreeMap::new(),
             excused_attempts: BTreeSet::new(),
+            gates_opened: BTreeMap::new(),
             reconcile_scheduled: false,
         }
     }
