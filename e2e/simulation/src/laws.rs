@@ -141,11 +141,16 @@ impl World {
             return;
         }
         let uid = self.uid(index);
-        let stored = self.clusters[cluster].objects.get(&(ObjectKind::Workload, index));
-        let pin = stored.and_then(|stored| stored.pin.clone());
+        let Some(stored) = self.clusters[cluster].objects.get(&(ObjectKind::Workload, index))
+        else {
+            // The hub removes the copy, and the job started at the last moment.
+            return;
+        };
+        let pin = stored.pin.clone();
         let Some(object) = self.api.objects.get(&uid) else { return };
         let state = &object.facts.state;
-        let current = state.attempt == attempt && state.reserved && !state.evicted;
+        let is_here = state.cluster.as_ref().is_some_and(|it| number(it) == cluster);
+        let current = is_here && state.attempt == attempt && state.reserved && !state.evicted;
         let charged = object.facts.charged.get("main", "cpu");
         if current && charged != pin.as_deref() {
             let what = format!(
