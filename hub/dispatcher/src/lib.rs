@@ -37,8 +37,9 @@
 //!
 //! # Files
 //! Inputs: `events.rs`, `workload.rs`, `observations.rs`, `capacity.rs`, `cluster_config.rs`,
-//! `flavor_pins.rs`, `settings.rs`. Outputs: `actions.rs`. Decisions: `dispatcher/`. Helpers of the dispatcher task,
-//! also pure: `live_sessions.rs`, `observation_cache.rs`, `write_guard.rs`, `write_retries.rs`.
+//! `flavor_pins.rs`, `settings.rs`. Outputs: `actions.rs`. Decisions: `dispatcher/`. Helpers of the
+//! dispatcher task, also pure: `live_sessions.rs`, `observation_cache.rs`, `write_guard.rs`,
+//! `write_retries.rs`.
 
 mod actions;
 pub mod capacity;

@@ -68,7 +68,7 @@ impl ObservationCache {
             no_ready_pod: report.no_ready_pod,
             origin: report.origin.as_ref().map(CopyOrigin::from),
             gate: report.preemption_gate.as_ref().map(PreemptionGate::from),
-            flavors: admitted_flavors(&report.workload_status).map(Arc::new),
+            flavors: admitted_flavors(&report.workload_status).filter(|_| wanted).map(Arc::new),
         }
     }
 

@@ -7,8 +7,8 @@
 //! administrators change the rules for pins.
 //!
 //! Checked after every step: at most one attempt may run, and only the one that the API names, with
-//! quota, and in the flavor that it is charged to. Checked at the end: every workload that still exists has finished once, and the clusters
-//! are empty.
+//! quota, and in the flavor that it is charged to. Checked at the end: every workload that still
+//! exists has finished once, and the clusters are empty.
 
 mod cluster;
 mod pins;
@@ -159,6 +159,9 @@ impl World {
                     .filter(|_| phase != Phase::Absent);
                 let pins = self.dispatcher.flavor_pins(&self.dispatcher.hub_uid(&uid), &cluster);
                 let pin = pins.get("main", "cpu").filter(|_| phase != Phase::Absent);
+                if self.pins_are_off {
+                    self.unpinned.insert((uid.clone(), attempt));
+                }
                 let sent = Sent { attempt, phase, gate, pin: pin.map(ToOwned::to_owned) };
                 let Some(cluster) = self.clusters.get_mut(&*cluster) else { return };
                 if cluster.outbox.get(&uid).is_some_and(|there| there.attempt > attempt) {

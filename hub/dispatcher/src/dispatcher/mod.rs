@@ -56,6 +56,8 @@ pub use stuck::{Stuck, StuckOutlook};
 
 /// Longest pause between two tries of a failing write, in milliseconds.
 pub(super) const MAX_WRITE_BACKOFF: i64 = 30_000;
+/// How many times the decisions after one event may cause others at once.
+const MAX_ROUNDS: usize = 4;
 
 /// Summary of a cluster for its status and metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -173,7 +175,10 @@ impl Dispatcher {
                     .entries
                     .entry(uid.clone())
                     .or_insert_with(|| TrackedWorkload::new(facts.clone()));
+                let charged = facts.charged.clone();
                 entry.take(facts);
+                // The Workload may have changed since the engine charged it.
+                entry.facts.charged = charged;
                 if !entry.facts.state.reserved
                     && entry.facts.state.cluster.is_none()
                     && !entry.facts.state.finished
@@ -279,6 +284,16 @@ impl Dispatcher {
     /// Reconciles in order of priority and age: the first workload takes the capacity that the next
     /// one wants.
     fn reconcile_all(&mut self, now: UnixMillis, out: &mut Vec<DispatchAction>) {
+        // A decision about a workload slice may concern the other slices of its job.
+        for _ in 0..MAX_ROUNDS {
+            if self.dirty.is_empty() {
+                return;
+            }
+            self.reconcile_dirty(now, out);
+        }
+    }
+
+    fn reconcile_dirty(&mut self, now: UnixMillis, out: &mut Vec<DispatchAction>) {
         let dirty = std::mem::take(&mut self.dirty);
         let mut order: Vec<(i64, UnixMillis, Uid)> = dirty
             .into_iter()
@@ -309,6 +324,7 @@ impl Dispatcher {
         let from = out.len();
         entry.waits_for_inventories = false;
         self.reconcile(&mut entry, now, out);
+        self.dirty.extend(self.waiting_predecessors(uid));
         if entry.waits_for_inventories {
             self.waiting_for_inventories.insert(uid.clone());
         } else {
@@ -346,13 +362,12 @@ impl Dispatcher {
                 self.uid_aliases.forget(uid);
             }
             self.index.unlist(&mut entry);
-            self.replacements.remove(&entry.facts);
+            self.replacements.remove(uid, |uid| self.entries.contains_key(uid));
             self.waiting_for_inventories.remove(uid);
             return;
         }
         self.index.list(&mut entry);
         self.replacements.add(&entry.facts);
-        self.dirty.extend(self.waiting_predecessor(&entry));
         if let Some(at) = entry.reconcile_at {
             self.timers.insert((at, uid.clone()));
         }

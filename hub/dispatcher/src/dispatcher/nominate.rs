@@ -131,8 +131,10 @@ impl Dispatcher {
                     |known| if keeps { known.takes_new_work() } else { known.is_usable() },
                 );
             let barred = self.ruled_out(&entry.facts, &cluster).is_some();
-            // An offer of an earlier attempt does not count, nor one of an earlier leader.
-            let stale = at != attempt || is_earlier;
+            // An offer of an earlier attempt does not count, nor one of an earlier leader, whose pins
+            // may be others. Where pins mean nothing, the copy keeps its place in the queue.
+            let may_pin = known.is_none_or(|it| !it.has_reported || it.capacity.enforces_pins());
+            let stale = at != attempt || (is_earlier && may_pin);
             let mismatched = self.pin_check(entry, &cluster, now) == PinCheck::Mismatch;
             if mismatched && !entry.has_new_pins && !stale {
                 self.record_mismatch(entry, &cluster, now);

@@ -100,7 +100,7 @@ impl Dispatcher {
     }
 
     /// A copy is withdrawn for the flavors of its quota. The first time, an earlier leader made it. A
-    /// cluster that does so again refuses what it must use.
+    /// cluster that reserves in other flavors again counts as refusing.
     pub(super) fn record_mismatch(
         &self,
         entry: &mut TrackedWorkload,
@@ -170,7 +170,7 @@ impl Dispatcher {
             // the workload waits for quota again, nothing names one.
             let parked = || self.parked.get(uid)?.check.as_ref();
             if entry.check().or_else(parked).is_none_or(|of| of == check) {
-                entry.refusals.forget_all();
+                entry.refusals.forget_all_but_stuck();
                 entry.mismatched_on.clear();
                 entry.has_new_pins = true;
             }

@@ -5,9 +5,9 @@
 //! Otherwise the hub waits for a delay that doubles with each refusal. Lost and drained clusters,
 //! and move requests, are no refusals. A cluster where no pod became ready counts as refusing.
 //!
-//! A refusal concerns the flavors that the hub charged then. With other flavors the hub asks the cluster
-//! at once. The refusal counts again once the hub charges the earlier flavors again: the engine may
-//! charge flavors in turn.
+//! A refusal concerns the flavors that the hub charged then. With other flavors the hub asks the
+//! cluster at once. The refusal counts again once the hub charges the earlier flavors again: the
+//! engine may charge flavors in turn.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,6 +29,12 @@ pub(super) struct Refusal {
     delay: i64,
     /// Number of the event that recorded it.
     event: u64,
+}
+
+impl Refusal {
+    fn is_stuck(&self) -> bool {
+        self.reasons.iter().any(|reason| reason.code == STUCK)
+    }
 }
 
 /// The most charges for which a workload keeps refusals of one cluster.
@@ -64,14 +70,18 @@ impl Refusals {
         self.0.clear();
     }
 
+    /// Forgets what clusters said about the flavors. That no pod became ready there stays.
+    pub(super) fn forget_all_but_stuck(&mut self) {
+        self.0.retain(|_, refusal| refusal.is_stuck());
+    }
+
     pub(super) fn forget(&mut self, cluster: &Name) {
         self.0.retain(|(name, _), _| name != cluster);
     }
 
     /// Forgets that no pod became ready there. Refusals by the cluster itself stay.
     pub(super) fn forget_stuck(&mut self, cluster: &Name) {
-        let is_stuck = |refusal: &Refusal| refusal.reasons.iter().any(|it| it.code == STUCK);
-        self.0.retain(|(name, _), refusal| name != cluster || !is_stuck(refusal));
+        self.0.retain(|(name, _), refusal| name != cluster || !refusal.is_stuck());
     }
 }
 

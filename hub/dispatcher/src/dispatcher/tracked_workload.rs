@@ -344,8 +344,8 @@ impl TrackedWorkload {
             return;
         }
         if attempt > remote.attempt {
-            // State, origin and flavors of a lower attempt do not apply to this one. The lower one may
-            // still run: the agent removes it first, and then reports the new attempt.
+            // State, origin and flavors of a lower attempt do not apply to this one. The lower one
+            // may still run: the agent removes it first, and then reports the new attempt.
             (remote.state, remote.origin, remote.flavors) = (None, None, None);
             (remote.stalled_since, remote.confirmed_at) = (None, None);
             remote.reasons.clear();

@@ -17,28 +17,53 @@ use super::Dispatcher;
 use super::tracked_workload::TrackedWorkload;
 use crate::{DispatchAction, Name, Uid, UnixMillis, WorkloadFacts};
 
-/// The tracked slices that replace a slice, by its uid.
+/// Which slices replace which, by uid.
 #[derive(Debug, Default)]
-pub(super) struct Replacements(BTreeMap<Uid, BTreeSet<Uid>>);
+pub(super) struct Replacements {
+    newer: BTreeMap<Uid, BTreeSet<Uid>>,
+    /// The slice that a slice replaces.
+    replaced: BTreeMap<Uid, Uid>,
+}
 
 impl Replacements {
     pub(super) fn add(&mut self, newer: &WorkloadFacts) {
-        if let Some(replaced) = &newer.replaces {
-            self.0.entry(replaced.clone()).or_default().insert(newer.uid.clone());
-        }
-    }
-
-    pub(super) fn remove(&mut self, newer: &WorkloadFacts) {
         let Some(replaced) = &newer.replaces else { return };
-        let Some(newer_ones) = self.0.get_mut(replaced) else { return };
-        newer_ones.remove(&newer.uid);
-        if newer_ones.is_empty() {
-            self.0.remove(replaced);
+        self.newer.entry(replaced.clone()).or_default().insert(newer.uid.clone());
+        self.replaced.insert(newer.uid.clone(), replaced.clone());
+    }
+
+    /// Forgets a slice that is no longer tracked, once no later one is tracked either.
+    pub(super) fn remove(&mut self, uid: &Uid, is_tracked: impl Fn(&Uid) -> bool) {
+        let mut uid = uid.clone();
+        while !self.newer.contains_key(&uid) && !is_tracked(&uid) {
+            let Some(before) = self.replaced.remove(&uid) else { return };
+            let Some(newer) = self.newer.get_mut(&before) else { return };
+            newer.remove(&uid);
+            if newer.is_empty() {
+                self.newer.remove(&before);
+            }
+            uid = before;
         }
     }
 
-    fn of(&self, replaced: &Uid) -> impl Iterator<Item = &Uid> {
-        self.0.get(replaced).into_iter().flatten()
+    /// All slices after this one.
+    fn after(&self, uid: &Uid) -> BTreeSet<Uid> {
+        let (mut found, mut open) = (BTreeSet::new(), vec![uid.clone()]);
+        while let Some(uid) = open.pop() {
+            let newer = self.newer.get(&uid).into_iter().flatten().cloned();
+            open.extend(newer.filter(|uid| found.insert(uid.clone())));
+        }
+        found
+    }
+
+    /// All slices before this one.
+    fn before(&self, uid: &Uid) -> BTreeSet<Uid> {
+        let mut found = BTreeSet::new();
+        let mut next = self.replaced.get(uid);
+        while let Some(before) = next.filter(|before| found.insert((*before).clone())) {
+            next = self.replaced.get(before);
+        }
+        found
     }
 }
 
@@ -48,6 +73,15 @@ impl TrackedWorkload {
         let stays = !self.is_deleted && !self.facts.state.finished && !self.facts.is_leaving();
         let settled = self.pending_write.is_none() && self.unsaved_end.is_none();
         self.facts.state.cluster.clone().filter(|_| stays && settled)
+    }
+
+    /// Whether something of the slice may run, or is about to.
+    fn has_started(&self) -> bool {
+        let is_over = self.is_deleted || self.facts.state.finished;
+        let is_committed = !is_over && self.facts.state.cluster.is_some();
+        // Its quota is released after its copies are gone.
+        let is_being_cleared = self.facts.state.reserved && self.facts.is_leaving();
+        is_committed || is_being_cleared || self.is_committing() || self.may_run()
     }
 
     /// Whether the slice holds no quota and nothing of it may run.
@@ -70,23 +104,21 @@ impl Dispatcher {
         now: UnixMillis,
         out: &mut Vec<DispatchAction>,
     ) -> bool {
-        let has_started = |newer: &TrackedWorkload| {
-            newer.facts.state.cluster.is_some() || newer.is_committing() || newer.may_run()
-        };
-        let may_run = |uid: &Uid| self.entries.get(uid).is_some_and(has_started);
-        if !self.replacements.of(&entry.facts.uid).any(may_run) {
+        let may_run = |uid: &Uid| self.entries.get(uid).is_some_and(TrackedWorkload::has_started);
+        if !self.replacements.after(&entry.facts.uid).iter().any(may_run) {
             return false;
         }
+        entry.request_absence(None, now, out);
         self.record_when_late(entry, now, out, |_, _| {
             "Waiting for the end of the workload that replaces it".to_owned()
         });
         true
     }
 
-    /// The slice that this one replaces, if it looks for a cluster.
-    pub(super) fn waiting_predecessor(&self, entry: &TrackedWorkload) -> Option<Uid> {
-        let before = self.entries.get(entry.facts.replaces.as_ref()?)?;
-        before.nomination.is_some().then(|| before.facts.uid.clone())
+    /// The slices before this one that look for a cluster.
+    pub(super) fn waiting_predecessors(&self, uid: &Uid) -> Vec<Uid> {
+        let waits = |uid: &Uid| self.entries.get(uid).is_some_and(|it| it.nomination.is_some());
+        self.replacements.before(uid).into_iter().filter(waits).collect()
     }
 
     /// Handles a slice that replaces another. Returns whether nothing else is to be decided.

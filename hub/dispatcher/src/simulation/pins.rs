@@ -14,7 +14,7 @@ use crate::{DispatchEvent, FlavorName, PinRules, Uid, WorkloadFacts};
 
 const FLAVORS: [&str; 2] = ["default", "spot"];
 
-/// Whether the cluster's queue has a flavor, or takes no notice of it.
+/// Whether the cluster can use a pinned flavor: its queue has it, or it ignores pins.
 pub(super) fn lists(cluster: &str, flavor: &str) -> bool {
     match cluster {
         "a" => flavor == "default",
@@ -100,7 +100,7 @@ impl World {
             if self.unpinned.contains(&(uid.clone(), remote.attempt)) {
                 continue;
             }
-            let Some(pin) = remote.pin.as_deref() else { continue };
+            let pin = remote.pin.as_deref().unwrap_or("none");
             let charged = owner.charged.get("main", "cpu").unwrap_or_default();
             // `spot` may be mapped to `default`.
             let is_it = pin == charged || (charged, pin) == ("spot", "default");

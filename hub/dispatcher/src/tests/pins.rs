@@ -74,7 +74,7 @@ fn new_rules_renew_offers_and_requeue_parked_workloads() {
 #[test]
 fn refusal_counts_until_another_flavor_is_charged() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
-    bench.apply(rules(false, &[]));
+    bench.apply(rules(false, &[(None, "spot", "default")]));
     bench.reserve(charged("w", "default"));
     assert_eq!(bench.take(), ["Reserve w/1 on a"]);
     bench.observe("a", "w", 1, State::Unfit);
@@ -82,7 +82,6 @@ fn refusal_counts_until_another_flavor_is_charged() {
     bench.apply(DispatchEvent::WorkloadChanged(facts("w")));
     bench.reserve(charged("w", "default"));
     assert!(bench.take().iter().all(|it| !it.starts_with("Reserve")), "it has refused");
-    bench.apply(rules(false, &[(None, "spot", "default")]));
     bench.reserve(charged("w", "spot"));
     assert!(bench.take().iter().any(|it| it.starts_with("Reserve w/")), "it is asked for another");
 }
@@ -154,7 +153,7 @@ fn kueue_dispatcher_returns_charge_that_no_cluster_lists() {
     bench.reserve(charged("w", "default"));
     let out = bench.take();
     assert!(out.iter().all(|it| !it.starts_with("give back")), "{out:?}");
-    // Neither does a cluster help that has the flavor and is too small.
+    // A cluster that has the flavor and is too small changes nothing.
     let mut small = queues(500, 500);
     for queue in small.values_mut() {
         queue.flavors[0].name = "spot".into();
@@ -265,4 +264,38 @@ fn copy_of_an_earlier_charge_is_not_committed() {
     let mismatches = bench.dispatcher.flavor_mismatches("w", "a");
     let [pod_set, resource, pin, used] = ["main", "cpu", "default", "spot"].map(str::to_owned);
     assert_eq!(mismatches, [FlavorMismatch { pod_set, resource, pin, used }]);
+}
+
+/// The Workload changed between the engine's decision and the batch that told of it.
+#[test]
+fn reservation_of_an_older_version_brings_its_charge() {
+    let mut bench = bench();
+    bench.apply(rules(false, &[(None, "spot", "default")]));
+    bench.reserve(charged("w", "spot"));
+    bench.observe("b", "w", 1, State::Unfit);
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { version: 7, ..facts("w") }));
+    bench.reserve(WorkloadFacts { version: 6, ..charged("w", "default") });
+    assert_eq!(bench.dispatcher.entries["w"].facts.charged, charge("default"));
+}
+
+/// A new leader hears of the copy after it knows the workload.
+#[rstest::rstest]
+#[case::stock_kueue(false)]
+#[case::switchyard(true)]
+fn waiting_copy_keeps_its_place_where_pins_mean_nothing(#[case] enforces_pins: bool) {
+    let mut bench = Bench::new(DispatchMode::AllAtOnce, &[("a", 2000, 4000)]);
+    bench.apply(rules(false, &[]));
+    bench.down("a");
+    let held = charged("w", "default").with(|it| it.reserved = true);
+    let nominated = WorkloadFacts { nominated: vec!["a".into()], ..held };
+    bench.apply(DispatchEvent::WorkloadChanged(nominated));
+    bench.apply(DispatchEvent::SessionOpened { name: "a".into() });
+    let report = CapacityReport { queues: queues(2000, 4000), enforces_pins };
+    bench.apply(DispatchEvent::CapacityReported { cluster: "a".into(), report });
+    bench.observe("a", "w", 1, State::Waiting);
+    let uids = ["w".into()].into();
+    bench.apply(DispatchEvent::InventoryComplete { cluster: "a".into(), uids });
+    let out = bench.take();
+    let is_withdrawn = out.contains(&"Absent w/1 on a".to_owned());
+    assert_eq!(is_withdrawn, enforces_pins, "{out:?}");
 }

@@ -253,24 +253,63 @@ fn end_during_takeover_is_saved_if_the_slice_is_evicted() {
     assert!(bench.take().contains(&"finish x/1 from a: true".to_owned()));
 }
 
-#[test]
-fn replaced_slice_waits_while_its_replacement_may_run() {
+/// `w` has quota again, and `x`, which replaces it, runs under its own uid.
+fn outrun() -> Bench {
     let mut bench = Bench::running();
-    let without_quota = committed("w", "a", 1).with(|it| {
-        (it.cluster, it.evicted, it.reserved) = (None, true, false);
-    });
-    bench.apply(DispatchEvent::WorkloadChanged(without_quota.clone()));
+    bench.apply(DispatchEvent::WorkloadChanged(without_quota(committed("w", "a", 1))));
     bench.observe("a", "w", 1, State::Gone);
-    let alone = |it: WorkloadFacts| WorkloadFacts { replaces: Some("w".into()), ..it };
     bench.apply(DispatchEvent::WorkloadChanged(alone(committed("x", "a", 1))));
     bench.take();
-    bench.reserve(without_quota);
-    assert!(bench.take().is_empty(), "x has its own copy, which runs");
-    bench.apply(DispatchEvent::WorkloadChanged(alone(
-        committed("x", "a", 1)
-            .with(|it| (it.cluster, it.evicted, it.reserved) = (None, true, false)),
-    )));
+    bench.reserve(without_quota(committed("w", "a", 1)));
+    assert!(bench.take().is_empty(), "x runs");
+    bench
+}
+
+fn without_quota(facts: WorkloadFacts) -> WorkloadFacts {
+    facts.with(|it| (it.cluster, it.evicted, it.reserved) = (None, true, false))
+}
+
+/// The slice that replaces `w`, with a copy of its own.
+fn alone(facts: WorkloadFacts) -> WorkloadFacts {
+    WorkloadFacts { replaces: Some("w".into()), ..facts }
+}
+
+#[test]
+fn replaced_slice_waits_while_its_replacement_may_run() {
+    let mut bench = outrun();
+    bench.apply(DispatchEvent::WorkloadChanged(alone(without_quota(committed("x", "a", 1)))));
+    assert!(!bench.take().contains(&"Reserve w/2 on a".to_owned()), "x is not gone");
     bench.observe("a", "x", 1, State::Gone);
-    bench.later(1);
     assert!(bench.take().contains(&"Reserve w/2 on a".to_owned()));
+}
+
+#[test]
+fn replaced_slice_goes_on_once_its_replacement_is_deleted() {
+    let mut bench = outrun();
+    bench.later(60_000);
+    let recorded = committed("w", "a", 1).with(|it| it.cluster = None);
+    bench.written(WriteOutcome::Done, recorded);
+    bench.apply(DispatchEvent::WorkloadDeleted { uid: "x".into() });
+    bench.take();
+    bench.observe("a", "x", 1, State::Gone);
+    let out = bench.take();
+    assert!(out.contains(&"Reserve w/2 on a".to_owned()), "{out:?}");
+}
+
+/// `y` has the copy of `x`, which is finished and forgotten. The job's reconciler will finish `w`.
+#[test]
+fn first_slice_waits_while_a_later_one_runs() {
+    let mut bench = outrun();
+    let last = WorkloadFacts {
+        replaces: Some("x".into()),
+        ..committed("y", "a", 1).with(|it| it.cluster_uid = Some("x".into()))
+    };
+    bench.apply(DispatchEvent::WorkloadChanged(last));
+    bench.apply(DispatchEvent::WorkloadChanged(alone(
+        committed("x", "a", 1).with(|it| it.finished = true),
+    )));
+    bench.apply(DispatchEvent::WorkloadDeleted { uid: "x".into() });
+    bench.later(60_000);
+    let out = bench.take();
+    assert!(out.iter().all(|it| !it.starts_with("Reserve")), "{out:?}");
 }
