@@ -56,7 +56,7 @@ impl PreemptionOrder {
 /// Workloads with their priorities. Made by [`PreemptionOrder::up_to`].
 pub(crate) struct UpTo<'a> {
     groups: btree_map::Range<'a, (bool, i32), BTreeSet<RankedWorkload>>,
-    /// Of `alike`.
+    /// The priority of those in `alike`.
     priority: i32,
     alike: btree_set::Iter<'a, RankedWorkload>,
 }

@@ -90,8 +90,7 @@ mod tests {
 
     #[test]
     fn second_copy_gets_only_the_marks_of_the_first() {
-        let marks =
-            json!({"switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "1", "team": "x"});
+        let marks = json!({"switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "1", "switchyard.dev/flavor-pins": "{}", "team": "x"});
         let labels = json!({"switchyard.dev/hub-id": "hub", "kueue.x-k8s.io/multikueue-origin": "m", "app": "y"});
         let metadata = json!({"name": "a", "labels": labels, "annotations": marks});
         let first: Workload =
@@ -104,7 +103,7 @@ mod tests {
         };
         assert_eq!(
             keys(&other.metadata.annotations),
-            ["switchyard.dev/attempt", "switchyard.dev/workload-uid"]
+            ["switchyard.dev/attempt", "switchyard.dev/flavor-pins", "switchyard.dev/workload-uid"]
         );
         let labels = ["kueue.x-k8s.io/multikueue-origin", "own", "switchyard.dev/hub-id"];
         assert_eq!(keys(&other.metadata.labels), labels);

@@ -4,6 +4,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::schema;
+
 /// The clusters, the preferred ones first.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
@@ -66,10 +68,10 @@ pub enum FlavorPinPolicy {
 #[serde(rename_all = "camelCase")]
 pub struct FlavorMapping {
     /// The ResourceFlavor on the hub.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = schema::SUBDOMAIN))]
     pub flavor: String,
     /// The ResourceFlavor on the worker.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = schema::SUBDOMAIN))]
     pub worker_flavor: String,
     /// The MultiKueueCluster. All clusters if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -85,7 +85,7 @@ impl FlavorPins {
     /// # Errors
     /// As [`Self::from_rows`], and if the text has another form.
     pub fn parse(text: &str) -> Result<Self, FlavorPinsError> {
-        // Quotes and braces take less than as much again.
+        // JSON adds less than the length of its contents.
         if text.len() > 2 * MAX_TEXT {
             return Err(FlavorPinsError::TooLong(text.len()));
         }

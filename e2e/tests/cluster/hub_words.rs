@@ -1,5 +1,5 @@
-//! A user of the hub reads why a job cannot run: the verdict with the clusters' answers first, the necessary change last. With
-//! `--nocapture`, the test prints the commands and their output.
+//! A user of the hub reads why a job cannot run: the verdict with the clusters' answers first, the
+//! necessary change last. With `--nocapture`, the test prints the commands and their output.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ use super::LeaderTerm;
 use crate::dispatcher_task::job_status::{self, JobStatus};
 use crate::dispatcher_task::status_mirror_queue::MirrorWork;
 use crate::dispatcher_task::workload_writes::{EndNote, PendingWrite, finish_reason};
-use crate::dispatcher_task::{TaskResult, WriteContext, assignment, payload, replicas};
+use crate::dispatcher_task::{TaskResult, WriteContext, assignment, gather, payload, replicas};
 
 /// The CRD's limit of `status.dispatch.otherFlavors`.
 const MAX_OTHER_FLAVORS: usize = 64;
@@ -303,7 +303,12 @@ impl LeaderTerm {
 
     /// The flavors that differ from the charge on the cluster that a write commits.
     fn other_flavors(&self, uid: &Uid, what: &WorkloadWrite) -> Vec<OtherFlavor> {
-        let WorkloadWrite::Commit { cluster, .. } = what else { return Vec::new() };
+        let WorkloadWrite::Commit { cluster, adopts, .. } = what else { return Vec::new() };
+        if let Some(replaced) = adopts.as_ref().and_then(|_| self.replaced(uid)) {
+            // The slice takes over the copy with its quota.
+            let dispatch = replaced.status.as_ref().and_then(|status| status.dispatch.as_ref());
+            return dispatch.map(|it| it.other_flavors.clone()).unwrap_or_default();
+        }
         let other = |FlavorMismatch { pod_set, resource, pin, used }| OtherFlavor {
             pod_set,
             resource,
@@ -312,6 +317,12 @@ impl LeaderTerm {
         };
         let mismatches = self.dispatcher.flavor_mismatches(uid, cluster).into_iter();
         mismatches.map(other).take(MAX_OTHER_FLAVORS).collect()
+    }
+
+    /// The workload slice that this one replaces.
+    fn replaced(&self, uid: &Uid) -> Option<Arc<Workload>> {
+        let key = self.active_keys.get(uid)?;
+        gather::replaced(&self.ctx, self.ctx.stores.workloads.by_key(key)?.as_ref())
     }
 
     fn finish(
