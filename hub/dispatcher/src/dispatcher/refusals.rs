@@ -7,7 +7,8 @@
 //!
 //! A refusal concerns the flavors that the hub charged then. With other flavors the hub asks the
 //! cluster at once. The refusal counts again once the hub charges the earlier flavors again: the
-//! engine may charge flavors in turn.
+//! engine may charge flavors in turn. An object that the cluster does not accept concerns all
+//! flavors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,21 +41,24 @@ impl Refusal {
 /// The most charges for which a workload keeps refusals of one cluster.
 const MAX_CHARGES: usize = 8;
 
+/// The flavors that a refusal concerns. None: all.
+type Concerned = Option<Arc<FlavorPins>>;
+
 /// The last refusal of each cluster, by the flavors that the hub had charged.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Refusals(BTreeMap<(Name, Arc<FlavorPins>), Refusal>);
+pub(super) struct Refusals(BTreeMap<(Name, Concerned), Refusal>);
 
 impl Refusals {
     pub(super) fn add(
         &mut self,
-        (cluster, charged): (&Name, &Arc<FlavorPins>),
+        (cluster, flavors): (&Name, Concerned),
         reasons: Vec<Reason>,
         event: u64,
         now: UnixMillis,
         (first, longest): (i64, i64),
     ) {
         self.0.retain(|_, refusal| now < refusal.until.saturating_add(longest));
-        let key = (cluster.clone(), charged.clone());
+        let key = (cluster.clone(), flavors);
         let delay =
             self.0.get(&key).map_or(first, |last| last.delay.saturating_mul(2).min(longest));
         self.0.insert(key, Refusal { reasons, until: now.saturating_add(delay), delay, event });
@@ -111,8 +115,10 @@ impl Dispatcher {
     ) {
         let Some(remote) = entry.remotes.get(cluster) else { return };
         let reasons = refusal_reasons(remote.state, remote.reasons.clone());
-        let concerns = (cluster, &entry.facts.charged);
-        entry.refusals.add(concerns, reasons, self.events, now, self.settings.refusal_backoff);
+        let depends = remote.state != Some(State::Refused);
+        let flavors = depends.then(|| entry.facts.charged.clone());
+        let backoff = self.settings.refusal_backoff;
+        entry.refusals.add((cluster, flavors), reasons, self.events, now, backoff);
     }
 
     /// A cluster's refusal, if it still counts.
@@ -123,8 +129,10 @@ impl Dispatcher {
         now: UnixMillis,
     ) -> Option<&'a Refusal> {
         let facts = &entry.facts;
-        let key = (cluster.clone(), facts.charged.clone());
-        let refusal = entry.refusals.0.get(&key).filter(|refusal| now < refusal.until)?;
+        let of = |flavors| entry.refusals.0.get(&(cluster.clone(), flavors));
+        let both = [of(None), of(Some(facts.charged.clone()))].into_iter().flatten();
+        let refusal =
+            both.filter(|refusal| now < refusal.until).max_by_key(|refusal| refusal.until)?;
         let changed = self
             .clusters
             .get(cluster)

@@ -172,7 +172,7 @@ impl Dispatcher {
         let message = format!("no pod of it was ready there for {}", duration(delay));
         let reasons = vec![Reason::new(STUCK, message)];
         let longest = delay.max(self.settings.refusal_backoff.1);
-        let concerns = (cluster, &entry.facts.charged);
+        let concerns = (cluster, Some(entry.facts.charged.clone()));
         entry.refusals.add(concerns, reasons, self.events, now, (delay, longest));
     }
 }

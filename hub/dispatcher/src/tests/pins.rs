@@ -106,6 +106,20 @@ fn refusal_is_kept_for_each_charge() {
     }
 }
 
+/// Such as a job of that name that is somebody else's.
+#[test]
+fn refused_object_is_refused_in_all_flavors() {
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
+    bench.apply(rules(false, &[(None, "spot", "default")]));
+    bench.reserve(charged("w", "default"));
+    bench.observe("a", "w", 1, State::Refused);
+    bench.apply(DispatchEvent::WorkloadChanged(facts("w")));
+    bench.take();
+    bench.reserve(charged("w", "spot"));
+    let out = bench.take();
+    assert!(out.iter().all(|it| !it.starts_with("Reserve")), "{out:?}");
+}
+
 /// The API never showed the reservation, so nothing but the parked workload names the check.
 #[test]
 fn new_mapping_forgets_refusals_of_parked_workload() {
