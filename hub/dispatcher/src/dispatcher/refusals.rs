@@ -74,7 +74,7 @@ impl Refusals {
         self.0.clear();
     }
 
-    /// Forgets what clusters said about the flavors. That no pod became ready there stays.
+    /// Forgets what clusters said about the flavors, but not where no pod became ready.
     pub(super) fn forget_all_but_stuck(&mut self) {
         self.0.retain(|_, refusal| refusal.is_stuck());
     }

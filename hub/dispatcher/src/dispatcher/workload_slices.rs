@@ -96,8 +96,8 @@ impl TrackedWorkload {
 }
 
 impl Dispatcher {
-    /// Handles a slice that another one replaces. That one may have started while this one had no
-    /// quota. Returns whether nothing else is to be decided: the job's reconciler will finish it.
+    /// Handles a slice that another one replaces. The other one may have started while this one had
+    /// no quota. Returns whether nothing else is to be decided: the job's reconciler will finish it.
     pub(super) fn wait_for_replacement(
         &mut self,
         entry: &mut TrackedWorkload,

@@ -106,7 +106,7 @@ fn refusal_is_kept_for_each_charge() {
     }
 }
 
-/// Such as a job of that name that is somebody else's.
+/// For example, another user has a job of that name.
 #[test]
 fn refused_object_is_refused_in_all_flavors() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
@@ -292,7 +292,7 @@ fn reservation_of_an_older_version_brings_its_charge() {
     assert_eq!(bench.dispatcher.entries["w"].facts.charged, charge("default"));
 }
 
-/// A new leader hears of the copy after it knows the workload.
+/// The cluster reports the copy to a new leader, which already knows the workload.
 #[rstest::rstest]
 #[case::stock_kueue(false)]
 #[case::switchyard(true)]
