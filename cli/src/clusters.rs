@@ -63,6 +63,12 @@ pub struct QueueCapacity {
     pub used: String,
     /// Available to a new job.
     pub available: String,
+    /// Free on all nodes of the flavor together, if the cluster reports its nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_on_nodes: Option<String>,
+    /// Free on the node of the flavor that has most of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_on_one_node: Option<String>,
 }
 
 /// Lists the clusters or runs the subcommand.
@@ -129,6 +135,8 @@ fn queue_capacity(capacity: switchyard_api::v1beta2::AgentCapacity) -> QueueCapa
         nominal: capacity.nominal.0,
         used: capacity.used.0,
         available: capacity.available.0,
+        free_on_nodes: capacity.free_on_nodes.map(|free| free.0),
+        free_on_one_node: capacity.free_on_one_node.map(|free| free.0),
     }
 }
 
@@ -156,21 +164,34 @@ pub(crate) fn capacity(clusters: &[ClusterRow]) -> String {
     let rooms = clusters
         .iter()
         .flat_map(|cluster| cluster.capacity.iter().map(|room| (&cluster.name, room)));
-    let rows: Vec<[String; 7]> = rooms
+    let unknown = || "-".to_owned();
+    let rows: Vec<[String; 9]> = rooms
         .map(|(name, room)| {
             [
-                name,
-                &room.local_queue,
-                &room.flavor,
-                &room.resource,
-                &room.nominal,
-                &room.used,
-                &room.available,
+                name.clone(),
+                room.local_queue.clone(),
+                room.flavor.clone(),
+                room.resource.clone(),
+                room.nominal.clone(),
+                room.used.clone(),
+                room.available.clone(),
+                room.free_on_nodes.clone().unwrap_or_else(unknown),
+                room.free_on_one_node.clone().unwrap_or_else(unknown),
             ]
-            .map(Clone::clone)
         })
         .collect();
-    table::render(["CLUSTER", "QUEUE", "FLAVOR", "RESOURCE", "QUOTA", "USED", "AVAILABLE"], &rows)
+    let headings = [
+        "CLUSTER",
+        "QUEUE",
+        "FLAVOR",
+        "RESOURCE",
+        "QUOTA",
+        "USED",
+        "AVAILABLE",
+        "ON NODES",
+        "ON ONE",
+    ];
+    table::render(headings, &rows)
 }
 
 /// The columns and cells of the clusters. `wide` adds columns.
@@ -237,7 +258,7 @@ pub(crate) mod samples {
             .unwrap()
         };
         let capacity = serde_json::json!([{"localQueue": "team/main", "clusterQueue": "cq", "flavor": "h100",
-            "resource": "nvidia.com/gpu", "nominal": "8", "used": "3", "available": "5"}]);
+            "resource": "nvidia.com/gpu", "nominal": "8", "used": "3", "available": "5", "freeOnNodes": "4", "freeOnOneNode": "2"}]);
         vec![
             object(
                 "east",
@@ -274,8 +295,8 @@ mod tests {
         north     agent        yes         5m30s   Connected; cordoned
         west      kubeconfig   no          -       not looked at yet
 
-        CLUSTER   QUEUE       FLAVOR   RESOURCE         QUOTA   USED   AVAILABLE
-        east      team/main   h100     nvidia.com/gpu   8       3      5
+        CLUSTER   QUEUE       FLAVOR   RESOURCE         QUOTA   USED   AVAILABLE   ON NODES   ON ONE
+        east      team/main   h100     nvidia.com/gpu   8       3      5           4          2
         ");
     }
 

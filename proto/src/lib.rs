@@ -15,6 +15,7 @@ pub mod codec;
 pub mod copy_key;
 pub mod digest;
 mod payload;
+pub mod room;
 pub mod trouble;
 
 /// Version 1 of the protocol.

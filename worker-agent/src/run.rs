@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admissions::{Admissions, admissions};
 use crate::allow::Allowed;
-use crate::capacity::{CapacitySource, from_controller};
+use crate::capacity::{CapacitySource, RoomSource, from_controller};
 use crate::core::run_core_with;
 use crate::dry_run_counts::DryRunCounts;
 use crate::enrol::{self, EnrolError, Join};
@@ -60,6 +60,7 @@ pub struct Options {
 struct Agent {
     leadership: watch::Receiver<Leadership>,
     capacity: watch::Receiver<Arc<Capacity>>,
+    rooms: RoomSource,
     admissions: Arc<dyn Admissions>,
     client: kube::Client,
     store: Store,
@@ -99,6 +100,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     let agent = Agent {
         leadership: handle.leadership(),
         capacity: handle.capacity.clone(),
+        rooms: RoomSource::beside_controller(options.client.clone(), handle.stores().clone()),
         admissions: admissions(handle.context.clone()),
         client: options.client,
         store,
@@ -276,7 +278,8 @@ impl Agent {
             leadership: Some(self.leadership.clone()),
             random: Box::new(rand::random),
         };
-        let (capacity, _capacity_task) = from_controller(self.capacity.clone());
+        let (capacity, _capacity_task) =
+            from_controller(self.capacity.clone(), self.rooms.subscribe());
         let source = CapacitySource::Embedded(capacity);
         let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
         let started = Some(self.admissions.clone());

@@ -241,4 +241,12 @@ pub struct AgentCapacity {
     /// Quota that a new workload could get now, including borrowed quota.
     #[schemars(schema_with = "schema::quantity")]
     pub available: Quantity,
+    /// Free on all nodes of the flavor together. Absent if the cluster does not report its nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
+    pub free_on_nodes: Option<Quantity>,
+    /// Free on the node of the flavor that has most of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
+    pub free_on_one_node: Option<Quantity>,
 }

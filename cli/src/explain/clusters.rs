@@ -1,10 +1,15 @@
 //! Worker clusters that a workload's rules allow, in the order in which BestFit asks those with
 //! capacity.
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Serialize;
 use switchyard_api::affinity::Affinity;
-use switchyard_api::v1beta2::{ClusterQueue, MultiKueueConfig, Workload};
+use switchyard_api::quantity::{amount_of, format_amount};
+use switchyard_api::v1beta2::{
+    AgentCapacity, ClusterQueue, MultiKueueCluster, MultiKueueConfig, Workload,
+};
 use switchyard_controller::stores::{Stores, dispatching::multi_kueue_check};
+use switchyard_scheduler::PodSetOutlook;
 
 /// One cluster under the rules.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -17,12 +22,16 @@ pub struct ClusterView {
     /// The rule that excludes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excluded_by: Option<String>,
+    /// Why its pods would wait for nodes there now, as far as sums tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes_full: Option<String>,
 }
 
-/// Clusters of a workload's ClusterQueue, if rules or costs distinguish them. BestFit asks
-/// the first one first; excluded ones come last.
+/// Clusters of a workload's ClusterQueue, if rules, costs or room on nodes distinguish them. BestFit
+/// asks the first one first; excluded ones come last.
 pub(super) fn of(
     workload: &Workload,
+    pod_sets: &[PodSetOutlook],
     queue: Option<&ClusterQueue>,
     stores: &Stores,
 ) -> Vec<ClusterView> {
@@ -39,18 +48,72 @@ pub(super) fn of(
         ClusterView {
             name: name.clone(),
             preferred_by: affinity.as_ref().map_or(0, |it| it.preference(name, &labels)),
-            cost: cluster.and_then(|cluster| cluster.spec.cost).unwrap_or(0),
+            cost: cluster.as_ref().and_then(|cluster| cluster.spec.cost).unwrap_or(0),
+            nodes_full: cluster.as_deref().and_then(|it| nodes_full(it, workload, pod_sets)),
             excluded_by: affinity.as_ref().and_then(|it| it.refusal(name, &labels)),
         }
     };
     let mut views: Vec<ClusterView> = config.spec.clusters.iter().map(view).collect();
-    if affinity.is_none() && views.iter().all(|view| view.cost == 0) {
+    let plain = |view: &ClusterView| view.cost == 0 && view.nodes_full.is_none();
+    if affinity.is_none() && views.iter().all(plain) {
         return Vec::new();
     }
     views.sort_by_key(|view| {
-        (view.excluded_by.is_some(), std::cmp::Reverse(view.preferred_by), view.cost)
+        let last = (view.excluded_by.is_some(), view.nodes_full.is_some());
+        (last, std::cmp::Reverse(view.preferred_by), view.cost)
     });
     views
+}
+
+/// Why the workload's pods would wait for nodes of a cluster, by its last report. Either no node has
+/// room for one of them, or all nodes together have too little for all. The hub packs pods node by
+/// node, and so may find no room where this finds some.
+fn nodes_full(
+    cluster: &MultiKueueCluster,
+    workload: &Workload,
+    pod_sets: &[PodSetOutlook],
+) -> Option<String> {
+    // A job that is there has its room already.
+    let status = workload.status.as_ref();
+    if status.is_some_and(|status| status.cluster_name.is_some()) {
+        return None;
+    }
+    let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
+    let queue = workload.spec.queue_name.as_deref().unwrap_or_default();
+    let through = format!("{namespace}/{queue}");
+    let rows = &cluster.status.as_ref()?.agent.as_ref()?.capacity;
+    for pod_set in pod_sets.iter().filter(|pod_set| pod_set.count > 0) {
+        for (resource, total) in &pod_set.requests {
+            let mine =
+                |row: &&AgentCapacity| row.local_queue == through && row.resource == **resource;
+            let free = rows.iter().filter(mine).map(|row| {
+                let amount = |of: &Option<Quantity>| Some(amount_of(resource, of.as_ref()?));
+                Some((amount(&row.free_on_one_node)?, amount(&row.free_on_nodes)?))
+            });
+            // A flavor whose nodes are not known may have room.
+            let Some(free) = free.collect::<Option<Vec<(i64, i64)>>>() else { continue };
+            let Some(most) = free.iter().map(|(one, _)| *one).max() else { continue };
+            let all = free.iter().map(|(_, all)| *all).max().unwrap_or(0);
+            let (count, name) = (i64::from(pod_set.count), &pod_set.name);
+            let amount = |amount: i64| format_amount(resource, amount);
+            let each = total.get() / count;
+            if most < each {
+                return Some(format!(
+                    "a pod of {name} requests {resource} {}, and no node has more than {} free",
+                    amount(each),
+                    amount(most)
+                ));
+            }
+            if all < total.get() {
+                return Some(format!(
+                    "{count} pods of {name} request {resource} {}, and nodes have {} free together",
+                    amount(total.get()),
+                    amount(all)
+                ));
+            }
+        }
+    }
+    None
 }
 
 pub(super) fn config_of(

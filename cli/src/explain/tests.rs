@@ -168,6 +168,20 @@ impl World {
         self
     }
 
+    /// Room on nodes that clusters report: name, cpu on all nodes together and on one.
+    fn on_nodes(self, clusters: &[(&str, &str, &str)]) -> Self {
+        for (name, all, one) in clusters {
+            let cluster = self.stores.multi_kueue_clusters.get("", name).unwrap();
+            let mut cluster = MultiKueueCluster::clone(&cluster);
+            let row = json!({"localQueue": "team/main", "clusterQueue": "cq", "flavor": "f", "resource": "cpu",
+                "nominal": "9", "used": "0", "available": "9", "freeOnNodes": all, "freeOnOneNode": one});
+            cluster.status =
+                Some(serde_json::from_value(json!({"agent": {"capacity": [row]}})).unwrap());
+            self.stores.multi_kueue_clusters.insert(cluster);
+        }
+        self
+    }
+
     /// The workload with these annotations.
     fn annotated(self, name: &str, annotations: &[(&str, &str)]) -> Self {
         let mut workload = Workload::clone(&self.stores.workloads.get("team", name).unwrap());
@@ -454,6 +468,14 @@ fn cases() -> Vec<(&'static str, World)> {
                 .fleet(&[("north", "reserved", 0), ("east", "spot", 1), ("west", "reserved", 30), ("south", "reserved", 10)])
                 .workload("a", "4", json!({}), json!({}))
                 .annotated("a", &[("preferred-clusters", "west"), ("cluster-selector", "tier"), ("clusters", "east,west,south")]),
+        ),
+        (
+            "full nodes of clusters",
+            World::new()
+                .queue("cq", &five(), json!({"admissionChecksStrategy": {"admissionChecks": [{"name": "fleet"}]}}))
+                .fleet(&[("small", "t", 0), ("few", "t", 0), ("room", "t", 0), ("unknown", "t", 0)])
+                .on_nodes(&[("small", "8", "1500m"), ("few", "3", "3"), ("room", "4", "2")])
+                .workload("a", "2", json!({"podSets": [pods("main", 2, "2", json!({}))]}), json!({})),
         ),
         (
             "running on a worker cluster",

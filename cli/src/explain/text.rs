@@ -203,6 +203,10 @@ fn clusters(view: &ExplanationView) -> String {
             .excluded_by
             .as_ref()
             .map_or_else(|| "may go there".to_owned(), |rule| format!("no: {rule}"));
+        let verdict = match &cluster.nodes_full {
+            Some(why) => format!("{verdict}; its pods would wait for a node: {why}"),
+            None => verdict,
+        };
         [cluster.name.clone(), cluster.preferred_by.to_string(), cluster.cost.to_string(), verdict]
     };
     let rows: Vec<_> = view.clusters.iter().map(row).collect();

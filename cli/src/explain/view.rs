@@ -76,7 +76,7 @@ pub struct ExplanationView {
     /// Dispatch to a worker cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dispatch: Option<DispatchView>,
-    /// Worker clusters of its ClusterQueue, if rules or costs distinguish them.
+    /// Worker clusters of its ClusterQueue, if rules, costs or room on nodes distinguish them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<ClusterView>,
     pub settings: SettingsView,
@@ -258,7 +258,7 @@ impl ExplanationView {
             admission: AdmissionView::of(&status),
             admission_checks: CheckView::all(&status),
             dispatch: DispatchView::of(workload),
-            clusters: clusters::of(workload, queue.as_deref(), stores),
+            clusters: clusters::of(workload, &explanation.pod_sets, queue.as_deref(), stores),
             settings: SettingsView {
                 source: settings.source,
                 fair_sharing: settings.config.fair_sharing.is_some(),

@@ -2,6 +2,7 @@
 
 pub mod dispatching;
 pub(crate) mod filters;
+mod free_nodes;
 pub(crate) mod nodes;
 pub mod pods;
 pub(crate) mod recent_owners;
@@ -25,6 +26,8 @@ use switchyard_config::Configuration;
 use switchyard_jobs::{JobKind, KindId, enabled_kinds};
 use switchyard_platform::{object::Object, store::Store, watch::WatchState};
 
+pub use self::free_nodes::FreeNode;
+pub use self::topology_watch::watch_nodes;
 use self::{pods::PodRecord, recent_owners::RecentOwners};
 use crate::workload;
 
@@ -118,6 +121,12 @@ impl Stores {
         }
     }
 
+    /// Empty stores, for [`watch_nodes`] alone.
+    #[must_use]
+    pub fn for_nodes() -> Self {
+        Self { nodes: Store::stripped(nodes::strip_unused_fields), ..Self::default() }
+    }
+
     #[must_use]
     pub fn job(&self, group: &str, kind: &str) -> Option<&JobStore> {
         self.jobs.iter().find(|jobs| jobs.resource.group == group && jobs.resource.kind == kind)
@@ -176,7 +185,7 @@ impl Stores {
     }
 
     /// Waits for the first lists of nodes and pods. Never returns if no Topology exists.
-    pub(crate) async fn nodes_known(&self) {
+    pub async fn nodes_known(&self) {
         self.nodes.ready().await;
         self.pods.ready().await;
     }

@@ -53,3 +53,12 @@ pub(crate) fn is_ready(node: &Node) -> bool {
 pub(crate) fn taints(node: &Node) -> &[Taint] {
     node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
 }
+
+/// Whether the node is ready and not cordoned.
+pub(crate) fn takes_pods(node: &Node) -> bool {
+    is_ready(node) && !is_cordoned(node)
+}
+
+pub(crate) fn is_cordoned(node: &Node) -> bool {
+    node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
+}

@@ -180,6 +180,15 @@ impl PodRecord {
         }
     }
 
+    /// The node that has the pod, and what the pod requests of it.
+    pub(crate) fn usage(&self) -> Option<(&str, &Requests)> {
+        match &self.kind {
+            PodKind::NonTas(usage) => Some((&usage.node, &usage.requests)),
+            PodKind::Placed(placed) if placed.ended => None,
+            PodKind::Placed(placed) => Some((placed.node.as_deref()?, &placed.requests)),
+        }
+    }
+
     pub(crate) fn is_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }

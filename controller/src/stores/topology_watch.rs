@@ -46,6 +46,18 @@ pub(crate) async fn run(
         () = shutdown.cancelled() => return Ok(()),
         () = needed.notified() => (),
     }
+    watch_nodes(stores, client, shutdown).await
+}
+
+/// Watches nodes and pods until `shutdown`.
+///
+/// # Errors
+/// If a watch ends by itself.
+pub async fn watch_nodes(
+    stores: Stores,
+    client: Client,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let all = watcher::Config::default;
     let nodes = watcher(Api::<Node>::all(client.clone()), all()).default_backoff();
     let nodes =

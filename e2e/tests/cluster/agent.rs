@@ -295,7 +295,10 @@ fn agent(
     hub_id: &str,
 ) -> (HubEnd, (CancellationToken, JoinHandle<anyhow::Result<()>>)) {
     let (link, end) = link::pair();
-    let (capacity, task) = capacity::from_controller(handle.capacity.clone());
+    let (capacity, task) = capacity::from_controller(
+        handle.capacity.clone(),
+        tokio::sync::watch::channel(Arc::default()).1,
+    );
     let settings = Settings {
         cluster: "worker".to_owned(),
         cluster_uid: String::new(),

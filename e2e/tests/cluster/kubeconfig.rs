@@ -12,6 +12,8 @@ use switchyard_e2e::stock::{Kueue, Options};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
 
+use crate::node_room::shows_on_nodes;
+
 const SOON: Duration = Duration::from_secs(60);
 
 /// A hub and its workers: one runs Switchyard in single mode, one runs stock Kueue, and one only lets the hub in. No two names
@@ -96,6 +98,7 @@ async fn runs_and_fails_and_is_collected(fleet: &Fleet, worker: &str) {
     tenant.submit(tenant.job("good").run_for(Duration::from_secs(1))).await.unwrap();
     tenant.submit(tenant.job("bad").fails()).await.unwrap();
     tenant.submit(tenant.job("long").run_forever()).await.unwrap();
+    shows_on_nodes(fleet, &tenant, worker, |_| true).await;
     job::complete(hub, tenant.name(), "good", SOON).await.unwrap();
     job::failed(hub, tenant.name(), "bad", SOON).await.unwrap();
     fleet.await_pods(worker, tenant.name(), 1).await.unwrap();

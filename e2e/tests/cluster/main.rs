@@ -54,6 +54,7 @@ mod metrics;
 mod monitoring;
 mod moves;
 mod multikueue;
+mod node_room;
 mod nodes;
 mod odd_jobs;
 mod one_cluster;

@@ -15,6 +15,7 @@ use switchyard_e2e::fleet::{Fleet, HUB, Tenant};
 use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
 
+use crate::node_room::shows_on_nodes;
 use crate::trouble::{command, cordon};
 
 const SOON: Duration = Duration::from_secs(120);
@@ -60,6 +61,10 @@ fn job_without_ready_pod_moves_and_then_stays() {
         let tenant = tenant(&fleet, &WORKERS).await;
         for cluster in WORKERS {
             cordon(&fleet, cluster, true).await;
+        }
+        // Until the hub knows of both, it prefers the other one.
+        for cluster in WORKERS {
+            shows_on_nodes(&fleet, &tenant, cluster, |free| free == "0").await;
         }
         let stuck = tenant
             .job("stuck")

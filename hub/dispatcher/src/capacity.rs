@@ -4,7 +4,9 @@
 //! fits. The rules are those of the worker's own quota engine, for one workload and without
 //! preemption.
 
+mod node_room;
 mod pins;
+mod room;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -13,10 +15,13 @@ use std::collections::BTreeMap;
 
 use switchyard_scheduler::{Amount, NodeSelectorTerm, PodSet, Requirement, Taint, TaintEffect};
 
-use super::{ClusterPins, Name, Reason, Uid};
+use super::{ClusterPins, Name, Reason, Uid, UnixMillis};
+use node_room::NodeRoom;
 use pins::GroupPins;
+use room::EqualPods;
 
 pub use pins::PinMatch;
+pub use room::{FlavorRoom, NodeBin, NodeFit};
 pub use wire::from_wire;
 
 /// Quota of one flavor and resource in a ClusterQueue. Amounts are milli-units for cpu, base units
@@ -89,6 +94,8 @@ pub struct CapacityReport {
     pub queues: BTreeMap<LocalQueueKey, LocalQueueCapacity>,
     /// The cluster's admission uses no flavors but the pinned ones. False for stock Kueue.
     pub enforces_pins: bool,
+    /// Room on nodes, by flavor. A flavor without an entry is not known.
+    pub rooms: BTreeMap<Name, FlavorRoom>,
 }
 
 type Charge = ((Name, Name, Name), i64);
@@ -104,6 +111,7 @@ struct Assumed {
 pub struct ClusterCapacity {
     queues: BTreeMap<(Name, Name), LocalQueueCapacity>,
     enforces_pins: bool,
+    node_room: NodeRoom,
     assumed: BTreeMap<Uid, Assumed>,
     /// Sum of `assumed` by ClusterQueue, flavor and resource.
     sums: BTreeMap<(Name, Name, Name), i64>,
@@ -129,6 +137,8 @@ pub enum Fit {
 /// comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FitScore {
+    /// Whether its pods would fit on nodes.
+    pub nodes: NodeFit,
     /// Whether it would use the flavors that the hub charged.
     pub pins: PinMatch,
     /// It would borrow from the cohort, whose owner may reclaim it.
@@ -151,8 +161,9 @@ enum Horizon {
 impl ClusterCapacity {
     /// Replaces the report. Workloads that the cluster already counts are no longer assumed.
     /// Returns the queues that are new or changed.
-    pub fn report(&mut self, report: CapacityReport) -> Vec<LocalQueueKey> {
+    pub fn report(&mut self, report: CapacityReport, now: UnixMillis) -> Vec<LocalQueueKey> {
         self.enforces_pins = report.enforces_pins;
+        self.node_room.report(report.rooms, now);
         let before = std::mem::replace(&mut self.queues, report.queues);
         let is_new = |(place, queue): &(&LocalQueueKey, &LocalQueueCapacity)| {
             before.get(place).is_none_or(|before| queue.differs(before))
@@ -165,9 +176,17 @@ impl ClusterCapacity {
             .map(|(uid, _)| uid.clone())
             .collect();
         for uid in counted {
-            self.unassume(&uid);
+            self.release_quota(&uid);
         }
         changed
+    }
+
+    /// Whether the report changes the room on nodes and nothing else.
+    pub fn changes_only_rooms(&self, report: &CapacityReport) -> bool {
+        self.node_room.differs(&report.rooms)
+            && self.enforces_pins == report.enforces_pins
+            && self.queues == report.queues
+            && !self.assumed.values().any(|assumed| assumed.counted)
     }
 
     pub fn queues(&self) -> &BTreeMap<(Name, Name), LocalQueueCapacity> {
@@ -192,11 +211,14 @@ impl ClusterCapacity {
         for (key, amount) in &placed.charges {
             *self.sums.entry(key.clone()).or_default() += amount;
         }
-        self.assumed.insert(uid.clone(), Assumed { charges: placed.charges, counted: false });
+        self.node_room.send(uid, placed.pods.into_iter().flatten().collect());
+        let assumed = Assumed { charges: placed.charges, counted: false };
+        self.assumed.insert(uid.clone(), assumed);
     }
 
     /// The cluster reserved quota for the workload: the next report includes it.
-    pub fn counted(&mut self, uid: &Uid) {
+    pub fn counted(&mut self, uid: &Uid, now: UnixMillis) {
+        self.node_room.reserve(uid, now);
         if let Some(assumed) = self.assumed.get_mut(uid) {
             assumed.counted = true;
         }
@@ -204,6 +226,16 @@ impl ClusterCapacity {
 
     /// The workload does not come.
     pub fn unassume(&mut self, uid: &Uid) {
+        self.node_room.withdraw(uid);
+        self.release_quota(uid);
+    }
+
+    /// Ends deductions from the room on nodes that have lasted too long.
+    pub fn expire(&mut self, now: UnixMillis) {
+        self.node_room.expire(now);
+    }
+
+    fn release_quota(&mut self, uid: &Uid) {
         let Some(assumed) = self.assumed.remove(uid) else { return };
         for (key, amount) in assumed.charges {
             if let Some(sum) = self.sums.get_mut(&key) {
@@ -235,7 +267,10 @@ impl ClusterCapacity {
             return Fit::Later { reasons, pending: target.pending };
         }
         let reasons = match self.place(target, pod_sets, pins, Horizon::Now) {
-            Ok(placed) => return Fit::Now(placed.score),
+            Ok(placed) => {
+                let nodes = self.node_room.fit(&placed.pods);
+                return Fit::Now(FitScore { nodes, ..placed.score });
+            }
             Err(reasons) => reasons,
         };
         match self.place(target, pod_sets, pins, Horizon::Ever) {
@@ -253,6 +288,7 @@ impl ClusterCapacity {
     ) -> Result<Placement, Vec<Reason>> {
         let groups = groups(&queue.flavors);
         let mut pin_match = PinMatch::Kept;
+        let mut pods = Vec::new();
         let mut taken: BTreeMap<(Name, Name), i64> = BTreeMap::new();
         for pod_set in pod_sets {
             if pod_set.count <= 0 {
@@ -274,6 +310,7 @@ impl ClusterCapacity {
                 );
                 return Err(vec![for_pod_set(pod_set, "NoMatchingFlavor", &message)]);
             }
+            let mut chosen_flavors: Vec<&QueueFlavor> = Vec::new();
             for group in &groups {
                 let wanted: Vec<(&Name, i64)> = requests
                     .iter()
@@ -290,14 +327,23 @@ impl ClusterCapacity {
                 if !self.enforces_pins {
                     pin_match = pin_match.max(pins.match_of(flavor, pod_set, group));
                 }
+                if !chosen_flavors.iter().any(|it| it.name == flavor.name) {
+                    chosen_flavors.push(flavor);
+                }
                 for (resource, amount) in wanted {
                     let sum = taken.entry((flavor.name.clone(), resource.clone())).or_default();
                     *sum = sum.saturating_add(amount);
                 }
             }
+            // Pods in several flavors need nodes of all of them.
+            pods.push(match chosen_flavors[..] {
+                [flavor] => EqualPods::of(pod_set, &flavor.name, &flavor.labels),
+                _ => None,
+            });
         }
         let mut placed = self.placed(queue, &taken);
         placed.score.pins = pin_match;
+        placed.pods = pods;
         Ok(placed)
     }
 
@@ -371,6 +417,7 @@ impl ClusterCapacity {
 
     fn placed(&self, queue: &LocalQueueCapacity, taken: &BTreeMap<(Name, Name), i64>) -> Placement {
         let mut score = FitScore {
+            nodes: NodeFit::Unknown,
             pins: PinMatch::Kept,
             borrows: false,
             spare: 0,
@@ -403,7 +450,7 @@ impl ClusterCapacity {
                 }
             }
         }
-        Placement { score, charges }
+        Placement { score, charges, pods: Vec::new() }
     }
 }
 
@@ -423,6 +470,8 @@ struct GroupRequest<'a, 'q> {
 struct Placement {
     score: FitScore,
     charges: Vec<Charge>,
+    /// By pod set. None for pods that select nodes by more than their flavor.
+    pods: Vec<Option<EqualPods>>,
 }
 
 /// Flavors that share resources. A pod set gets one flavor of each group.

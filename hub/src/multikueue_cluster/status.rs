@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use switchyard_api::quantity::format_amount;
 use switchyard_api::v1beta2::{AgentCapacity, AgentStatus, OrphanedWorkload};
 use switchyard_dispatcher::OrphanView;
-use switchyard_proto::v1::Capacity;
+use switchyard_proto::v1::{Capacity, NodeBin};
 
 use crate::hosted::HOSTED_SOFTWARE;
 use crate::server::LiveSession;
@@ -98,6 +98,7 @@ fn rows(capacity: &Capacity) -> Vec<AgentCapacity> {
     let rows = capacity.queues.iter().flat_map(|queue| {
         queue.flavors.iter().map(|flavor| {
             let amount = |amount: i64| Quantity(format_amount(&flavor.resource, amount));
+            let on_nodes = on_nodes(capacity, &flavor.flavor, &flavor.resource);
             AgentCapacity {
                 local_queue: format!("{}/{}", queue.namespace, queue.local_queue),
                 cluster_queue: queue.cluster_queue.clone(),
@@ -106,10 +107,21 @@ fn rows(capacity: &Capacity) -> Vec<AgentCapacity> {
                 nominal: amount(flavor.nominal),
                 used: amount(flavor.used),
                 available: amount(flavor.available.max(0)),
+                free_on_nodes: on_nodes.map(|(all, _)| amount(all)),
+                free_on_one_node: on_nodes.map(|(_, most)| amount(most)),
             }
         })
     });
     rows.take(ROWS).collect()
+}
+
+/// Free on all nodes of a flavor together, and on the node with most. None if that is not known.
+fn on_nodes(capacity: &Capacity, flavor: &str, resource: &str) -> Option<(i64, i64)> {
+    let room = capacity.rooms.iter().find(|room| room.flavor == flavor)?;
+    let free = |bin: &NodeBin| bin.free.get(resource).copied().unwrap_or(0).max(0);
+    let all = |bin: &NodeBin| free(bin).saturating_mul(i64::from(bin.nodes));
+    let sum = room.bins.iter().map(all).fold(0_i64, i64::saturating_add);
+    Some((sum, room.bins.iter().map(free).max().unwrap_or(0)))
 }
 
 #[cfg(test)]

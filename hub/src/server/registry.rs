@@ -65,6 +65,7 @@ struct ClusterLabel {
 #[derive(Debug, Default)]
 pub struct Registry {
     dropped: Family<ClusterLabel, Counter>,
+    wrong_rooms: Family<ClusterLabel, Counter>,
     sessions: DashMap<String, (LiveSession, SessionCloser)>,
     claims: Mutex<WorkerClaims>,
     /// The last health reports of agents whose sessions ended.
@@ -109,19 +110,25 @@ impl Registry {
 
     /// Registers the metrics.
     pub fn show(&self, shown: &mut prometheus_client::registry::Registry) {
-        shown.sub_registry_with_prefix("switchyard").register(
+        let shown = shown.sub_registry_with_prefix("switchyard");
+        shown.register(
             "observations_dropped",
             "Reports about workloads that no hub can have created, by cluster",
             self.dropped.clone(),
         );
+        shown.register(
+            "node_room_out_of_bounds",
+            "Parts of reports of room on nodes that the hub dropped or clamped, by cluster",
+            self.wrong_rooms.clone(),
+        );
     }
 
     pub(super) fn count_dropped(&self, cluster: &str, observations: usize) {
-        if observations == 0 {
-            return;
-        }
-        let label = ClusterLabel { cluster: cluster.to_owned() };
-        self.dropped.get_or_create(&label).inc_by(u64::try_from(observations).unwrap_or(u64::MAX));
+        add(&self.dropped, cluster, observations);
+    }
+
+    pub(super) fn count_wrong_rooms(&self, cluster: &str, parts: usize) {
+        add(&self.wrong_rooms, cluster, parts);
     }
 
     /// Takes in a change of a MultiKueueCluster; None if it is gone.
@@ -232,6 +239,14 @@ impl Registry {
 
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
+    }
+}
+
+/// A cluster without a count has no series.
+fn add(family: &Family<ClusterLabel, Counter>, cluster: &str, count: usize) {
+    if count > 0 {
+        let label = ClusterLabel { cluster: cluster.to_owned() };
+        family.get_or_create(&label).inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 }
 

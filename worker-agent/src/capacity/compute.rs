@@ -74,7 +74,7 @@ pub fn compute(snapshot: &Snapshot) -> v1::Capacity {
         }
     });
     // Stock Kueue chooses flavors by itself. Another admission may not, which nothing shows.
-    v1::Capacity { queues: capacities.collect(), enforces_pins: false }
+    v1::Capacity { queues: capacities.collect(), enforces_pins: false, rooms: Vec::new() }
 }
 
 fn inactive(local: &LocalQueue, queue: Option<&ClusterQueue>, name: &str) -> Option<String> {

@@ -9,25 +9,31 @@ use switchyard_proto::v1;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::CapacityReceiver;
+use super::{CapacityReceiver, RoomReceiver};
 use super::{replace, wire_taint};
 
-/// Follows the controller's capacity. The task ends with the returned set.
+/// Follows the controller's capacity and the room on nodes. The task ends with the returned set.
 pub fn from_controller(
     mut source: watch::Receiver<Arc<Capacity>>,
+    mut rooms: RoomReceiver,
 ) -> (CapacityReceiver, JoinSet<()>) {
-    let (sender, receiver) = watch::channel(Some(Arc::new(to_wire(&source.borrow_and_update()))));
     let mut tasks = JoinSet::new();
+    let first = to_wire(&source.borrow_and_update(), &rooms.borrow_and_update());
+    let (sender, receiver) = watch::channel(Some(Arc::new(first)));
     tasks.spawn(async move {
-        while source.changed().await.is_ok() {
-            let next = to_wire(&source.borrow_and_update());
+        loop {
+            tokio::select! {
+                changed = source.changed() => if changed.is_err() { return },
+                Ok(()) = rooms.changed() => {}
+            }
+            let next = to_wire(&source.borrow_and_update(), &rooms.borrow_and_update());
             replace(&sender, next);
         }
     });
     (receiver, tasks)
 }
 
-fn to_wire(capacity: &Capacity) -> v1::Capacity {
+fn to_wire(capacity: &Capacity, rooms: &[v1::FlavorRoom]) -> v1::Capacity {
     let queue = |queue: &LocalQueueCapacity| v1::QueueCapacity {
         namespace: queue.namespace.clone(),
         local_queue: queue.name.clone(),
@@ -41,7 +47,11 @@ fn to_wire(capacity: &Capacity) -> v1::Capacity {
             .map(|amount| flavor(amount, capacity.flavors.get(&amount.flavor)))
             .collect(),
     };
-    v1::Capacity { queues: capacity.local_queues.iter().map(queue).collect(), enforces_pins: true }
+    v1::Capacity {
+        queues: capacity.local_queues.iter().map(queue).collect(),
+        enforces_pins: true,
+        rooms: rooms.to_vec(),
+    }
 }
 
 fn flavor(

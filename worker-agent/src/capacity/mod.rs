@@ -2,6 +2,8 @@
 
 mod compute;
 mod embedded;
+mod node_watch;
+mod room;
 mod watch;
 
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use tokio::sync::watch::{Receiver, Sender};
 
 pub use compute::{Snapshot, compute};
 pub use embedded::from_controller;
+pub use node_watch::{RoomReceiver, RoomSource};
 pub(crate) use watch::watch;
 
 /// The newest capacity; none until it is known.

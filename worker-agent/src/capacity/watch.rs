@@ -11,13 +11,14 @@ use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use switchyard_api::v1beta2::{ClusterQueue, Cohort, LocalQueue, ResourceFlavor};
+use switchyard_proto::v1;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::CapacityReceiver;
 use super::compute::{Snapshot, compute};
-use super::replace;
+use super::{RoomSource, replace};
 use crate::executor::is_out_of_reach;
 
 /// The shortest time between two computations.
@@ -36,7 +37,11 @@ pub(crate) fn watch(client: &Client) -> (CapacityReceiver, JoinSet<()>) {
     let local_queues = follow::<LocalQueue>(client, &changed, &mut tasks);
     let flavors = follow::<ResourceFlavor>(client, &changed, &mut tasks);
     let cohorts = follow::<Cohort>(client, &changed, &mut tasks);
+    let of_nodes = flavors.store.clone();
+    let of_nodes = move || of_nodes.state().iter().map(|flavor| (**flavor).clone()).collect();
+    let room_source = RoomSource::of_cluster(client.clone(), of_nodes);
     tasks.spawn(async move {
+        let mut rooms = room_source.subscribe();
         let listed = tokio::try_join!(
             cluster_queues.store.wait_until_ready(),
             local_queues.store.wait_until_ready(),
@@ -54,9 +59,13 @@ pub(crate) fn watch(client: &Client) -> (CapacityReceiver, JoinSet<()>) {
                 flavors: all(&flavors),
                 cohorts: all(&cohorts),
             };
-            replace(&sender, compute(&snapshot));
+            let rooms_now = rooms.borrow_and_update().to_vec();
+            replace(&sender, v1::Capacity { rooms: rooms_now, ..compute(&snapshot) });
             tokio::time::sleep(INTERVAL).await;
-            changed.notified().await;
+            tokio::select! {
+                () = changed.notified() => {}
+                Ok(()) = rooms.changed() => {}
+            }
         }
     });
     (receiver, tasks)

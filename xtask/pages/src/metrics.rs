@@ -237,6 +237,7 @@ pub const OWN: &[(Family, ShownBy)] = &[
     (family("switchyard_cluster_able", Gauge, &["cluster"]), ShownBy::Hub),
     (family("switchyard_cluster_sessions", Gauge, &[]), ShownBy::Hub),
     (family("switchyard_cluster_orphans", Gauge, &["cluster"]), ShownBy::Hub),
+    (family("switchyard_node_room_out_of_bounds_total", Counter, &["cluster"]), ShownBy::Hub),
     (family("switchyard_observations_dropped_total", Counter, &["cluster"]), ShownBy::Hub),
     (
         family("switchyard_workloads_taken_back_total", Counter, &["cluster", "reason"]),

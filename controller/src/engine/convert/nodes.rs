@@ -10,7 +10,7 @@ use switchyard_scheduler::{Amount, CapacityLeaf, Event, Name};
 use super::selector;
 use crate::stores::{
     Stores,
-    nodes::{is_ready, taints},
+    nodes::{is_cordoned, is_ready, taints, takes_pods},
 };
 
 /// The engine's event for a node. A missing, cordoned or not ready node has no capacity.
@@ -20,14 +20,6 @@ pub(crate) fn event(stores: &Stores, key: &Key) -> Event {
         Some(node) => Event::CapacityLeaf(Box::new(leaf(&node))),
         None => Event::CapacityLeafDeleted { name: Name::from(&*key.name) },
     }
-}
-
-fn takes_pods(node: &Node) -> bool {
-    is_ready(node) && !is_cordoned(node)
-}
-
-fn is_cordoned(node: &Node) -> bool {
-    node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
 }
 
 /// Why a node of a flavor does not count for the flavor's topology.

@@ -332,7 +332,26 @@ impl World {
             flavors: self.plan.clusters[cluster].flavors.iter().map(flavor).collect(),
             ..v1::QueueCapacity::default()
         };
-        v1::Capacity { queues: vec![queue], enforces_pins: !self.plan.clusters[cluster].adopts }
+        v1::Capacity {
+            queues: vec![queue],
+            enforces_pins: !self.plan.clusters[cluster].adopts,
+            rooms: self.rooms(cluster, nominal - used),
+        }
+    }
+
+    /// Room on nodes: unknown on the first cluster, nothing on each third one, and elsewhere the
+    /// unused quota.
+    fn rooms(&self, cluster: usize, unused: i64) -> Vec<v1::FlavorRoom> {
+        let free = if cluster % 3 == 2 { 0 } else { unused.max(0) };
+        let bin =
+            v1::NodeBin { nodes: 1, free: [("cpu".to_owned(), free)].into(), taints: Vec::new() };
+        let room = |flavor: &&'static str| v1::FlavorRoom {
+            flavor: (*flavor).to_owned(),
+            bins: vec![bin.clone()],
+            shared: true,
+        };
+        let flavors = self.plan.clusters[cluster].flavors.iter().filter(|_| cluster > 0);
+        flavors.map(room).collect()
     }
 
     fn wakeup(&self, cluster: usize, now: Time) -> Option<Time> {

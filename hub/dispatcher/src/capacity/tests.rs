@@ -42,7 +42,7 @@ fn capacity(flavors: Vec<proto::FlavorCapacity>) -> ClusterCapacity {
         ..proto::QueueCapacity::default()
     };
     let mut capacity = ClusterCapacity::default();
-    capacity.report(from_wire(proto::Capacity { queues: vec![queue], ..Default::default() }));
+    capacity.report(from_wire(proto::Capacity { queues: vec![queue], ..Default::default() }), 0);
     capacity
 }
 
@@ -216,13 +216,13 @@ fn sent_workload_is_deducted_until_report_counts_it() {
     capacity.assume(&one, (&"ns".into(), &"lq".into()), &ask, unpinned(&FlavorPins::default()));
     assert!(first_reason(&fit(&capacity, &ask)).starts_with("waits"));
     let report = capacity.queues().clone();
-    capacity.report(CapacityReport { queues: report.clone(), ..CapacityReport::default() });
+    capacity.report(CapacityReport { queues: report.clone(), ..CapacityReport::default() }, 0);
     assert!(
         first_reason(&fit(&capacity, &ask)).starts_with("waits"),
         "a report that may not have it yet"
     );
-    capacity.counted(&one);
-    capacity.report(CapacityReport { queues: report, ..CapacityReport::default() });
+    capacity.counted(&one, 0);
+    capacity.report(CapacityReport { queues: report, ..CapacityReport::default() }, 0);
     assert_eq!(first_reason(&fit(&capacity, &ask)), "fits", "a report that has it");
     capacity.assume(&one, (&"ns".into(), &"lq".into()), &ask, unpinned(&FlavorPins::default()));
     capacity.unassume(&one);

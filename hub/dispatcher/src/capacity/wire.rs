@@ -3,11 +3,13 @@
 use switchyard_proto::v1 as proto;
 use switchyard_scheduler::{Taint, TaintEffect};
 
-use super::{CapacityReport, FlavorQuota, LocalQueueCapacity, QueueFlavor};
+use super::{CapacityReport, FlavorQuota, FlavorRoom, LocalQueueCapacity, NodeBin, QueueFlavor};
 use crate::Name;
 
+/// The report, whose rooms the hub has checked: `switchyard_proto::room::check`.
 pub fn from_wire(capacity: proto::Capacity) -> CapacityReport {
     let enforces_pins = capacity.enforces_pins;
+    let rooms = capacity.rooms.into_iter().map(room).collect();
     let queue = |queue: proto::QueueCapacity| {
         let mut flavors: Vec<QueueFlavor> = Vec::new();
         for row in queue.flavors {
@@ -48,7 +50,21 @@ pub fn from_wire(capacity: proto::Capacity) -> CapacityReport {
             },
         )
     };
-    CapacityReport { queues: capacity.queues.into_iter().map(queue).collect(), enforces_pins }
+    CapacityReport {
+        queues: capacity.queues.into_iter().map(queue).collect(),
+        enforces_pins,
+        rooms,
+    }
+}
+
+fn room(room: proto::FlavorRoom) -> (Name, FlavorRoom) {
+    let bin = |bin: proto::NodeBin| NodeBin {
+        nodes: i64::from(bin.nodes),
+        free: bin.free.into_iter().map(|(name, amount)| (name.as_str().into(), amount)).collect(),
+        taints: bin.taints.into_iter().map(taint).collect(),
+    };
+    let bins = room.bins.into_iter().map(bin).collect();
+    (room.flavor.as_str().into(), FlavorRoom { bins, shared: room.shared })
 }
 
 fn taint(taint: proto::Taint) -> Taint {

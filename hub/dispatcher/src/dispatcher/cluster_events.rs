@@ -185,7 +185,11 @@ impl Dispatcher {
         out: &mut Vec<DispatchAction>,
     ) {
         let Some(cluster) = self.clusters.get_mut(name) else { return };
-        cluster.report(report, self.events);
-        self.scan_waiting(name, true, now, out);
+        let only_rooms = cluster.has_reported && cluster.capacity.changes_only_rooms(&report);
+        cluster.report(report, self.events, now);
+        // Room on nodes only orders offers. No workload waits for it.
+        if !only_rooms {
+            self.scan_waiting(name, true, now, out);
+        }
     }
 }

@@ -90,8 +90,8 @@ impl ClusterState {
     }
 
     /// Replaces its capacity, during this event.
-    pub(super) fn report(&mut self, report: CapacityReport, event: u64) {
-        let changed = self.capacity.report(report);
+    pub(super) fn report(&mut self, report: CapacityReport, event: u64, now: UnixMillis) {
+        let changed = self.capacity.report(report, now);
         // After a reconnect, the first report is no change.
         if self.has_reported {
             self.queue_changes.extend(changed.into_iter().map(|place| (place, event)));

@@ -8,6 +8,7 @@ use super::Dispatcher;
 use super::cluster_answers::{ClusterAnswer, none_can, waits_for};
 use super::pins::PinCheck;
 use super::tracked_workload::{Nomination, TrackedWorkload};
+use crate::capacity::NodeFit;
 use crate::{
     ClusterPins, DispatchAction, DispatchMode, Name, Phase, State, UnixMillis, WorkloadWrite,
 };
@@ -213,6 +214,7 @@ impl Dispatcher {
         now: UnixMillis,
         out: &mut Vec<DispatchAction>,
     ) {
+        self.clusters.values_mut().for_each(|cluster| cluster.capacity.expire(now));
         let answers = self.answers(entry, now);
         let offers = self.offers(entry);
         // The next offer waits until the cluster answers this one or is late.
@@ -243,6 +245,8 @@ impl Dispatcher {
             .filter(|(_, (cluster, _))| !offers.contains(cluster))
             .filter_map(|(index, (cluster, answer))| match answer {
                 ClusterAnswer::Fits(score) => Some((
+                    // Its pods would wait there for a node, whatever else speaks for it.
+                    score.nodes == NodeFit::Full,
                     self.preference_rank(&entry.facts, cluster),
                     *score,
                     index,

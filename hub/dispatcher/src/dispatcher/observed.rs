@@ -121,7 +121,7 @@ impl Dispatcher {
                 known.progressed_at = now;
             }
             if settled {
-                known.capacity.counted(&uid);
+                known.capacity.counted(&uid, now);
             } else if !remote.is_unanswered() {
                 known.capacity.unassume(&uid);
             }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use rand::Rng;
 
 use super::{CAPACITY, World};
-use crate::capacity::{CapacityReport, LocalQueueCapacity};
+use crate::capacity::{CapacityReport, FlavorRoom, LocalQueueCapacity, NodeBin};
 use crate::tests::{charge, queues};
-use crate::{DispatchEvent, FlavorName, PinRules, Uid, WorkloadFacts};
+use crate::{DispatchEvent, FlavorName, Name, PinRules, Uid, WorkloadFacts};
 
 const FLAVORS: [&str; 2] = ["default", "spot"];
 
@@ -31,10 +31,23 @@ pub(super) fn report(cluster: &str, free: i64) -> CapacityReport {
         spot.name = "spot".into();
         queue.flavors.push(spot);
     }
-    CapacityReport { queues, enforces_pins: cluster != "c" }
+    CapacityReport { queues, enforces_pins: cluster != "c", ..CapacityReport::default() }
 }
 
 impl World {
+    /// Room on nodes: unknown, none, or some. It decides about no law.
+    pub(super) fn rooms(&mut self) -> BTreeMap<Name, FlavorRoom> {
+        let nodes = self.pin_dice.random_range(-1..4_i64);
+        let bin = |nodes| {
+            let free = BTreeMap::from([("cpu".into(), 1_500), ("pods".into(), 110)]);
+            NodeBin { nodes, free, taints: Vec::new() }
+        };
+        let room =
+            FlavorRoom { bins: (0..nodes.min(1)).map(|_| bin(nodes)).collect(), shared: true };
+        let known = FLAVORS.iter().filter(|_| nodes >= 0);
+        known.map(|flavor| (Name::from(*flavor), room.clone())).collect()
+    }
+
     /// The engine charges a flavor. The slices of one job have the same.
     pub(super) fn charge(&mut self, uid: &Uid) -> WorkloadFacts {
         let before = self.api[uid].facts.replaces.clone();

@@ -4,6 +4,7 @@ use rand::Rng;
 
 use super::cluster::observation;
 use super::{CAPACITY, CLUSTERS, World, pins};
+use crate::capacity::CapacityReport;
 use crate::{
     CheckStatus, DispatchEvent, MemoryReservation, Observation, Phase, PreemptionGate, State, Uid,
     WriteResult,
@@ -161,7 +162,8 @@ impl World {
                 .filter(|remote| matches!(remote.state, State::Reserved | State::Running))
                 .count();
             let free = CAPACITY - used as i64 * 1000;
-            let report = pins::report(name, free);
+            let rooms = self.rooms();
+            let report = CapacityReport { rooms, ..pins::report(name, free) };
             self.apply(DispatchEvent::CapacityReported { cluster: name.into(), report });
         }
     }

@@ -5,7 +5,7 @@ use switchyard_syntax::affinity::Affinity;
 use super::*;
 
 /// A workload with these annotations, without their prefix.
-fn bound(uid: &str, rules: &[(&str, &str)]) -> WorkloadFacts {
+pub(super) fn bound(uid: &str, rules: &[(&str, &str)]) -> WorkloadFacts {
     let annotations = rules
         .iter()
         .map(|(key, text)| (format!("switchyard.dev/{key}"), (*text).to_owned()))

@@ -23,6 +23,7 @@ mod pins;
 mod refusals;
 mod renamed;
 mod replicas;
+mod room;
 mod silent_clusters;
 mod slices;
 mod stuck;
@@ -91,7 +92,7 @@ pub(super) fn queues(available: i64, potential: i64) -> BTreeMap<(Name, Name), L
 
 /// A report of a cluster that enforces pins.
 pub(super) fn report(queues: BTreeMap<(Name, Name), LocalQueueCapacity>) -> CapacityReport {
-    CapacityReport { queues, enforces_pins: true }
+    CapacityReport { queues, enforces_pins: true, ..CapacityReport::default() }
 }
 
 /// The charge of `cpu` to this flavor.

@@ -177,7 +177,7 @@ fn kueue_dispatcher_returns_charge_that_no_cluster_lists() {
     let out = bench.take();
     assert!(out.iter().any(|it| it.starts_with("give back y")), "{out:?}");
     // A cluster that does not enforce pins may use another flavor.
-    let report = CapacityReport { queues: queues(2000, 4000), enforces_pins: false };
+    let report = CapacityReport { queues: queues(2000, 4000), ..CapacityReport::default() };
     bench.apply(DispatchEvent::CapacityReported { cluster: "a".into(), report });
     bench.reserve(charged("x", "spot"));
     let out = bench.take();
@@ -230,7 +230,7 @@ fn next_attempt_has_no_flavors_of_the_last_one() {
 #[test]
 fn cluster_that_cannot_be_pinned_is_second_choice() {
     let mut bench = bench();
-    let chooses = |free| CapacityReport { queues: queues(free, 4000), enforces_pins: false };
+    let chooses = |free| CapacityReport { queues: queues(free, 4000), ..CapacityReport::default() };
     let spot = |free| {
         let mut report = chooses(free);
         for queue in report.queues.values_mut() {
@@ -270,7 +270,7 @@ fn copy_of_an_earlier_charge_is_not_committed() {
     bench.apply(rules(false, &[]));
     bench.reserve(charged("w", "default"));
     bench.take();
-    let report = CapacityReport { queues: queues(2000, 4000), enforces_pins: false };
+    let report = CapacityReport { queues: queues(2000, 4000), ..CapacityReport::default() };
     bench.apply(DispatchEvent::CapacityReported { cluster: "a".into(), report });
     bench.observed("a", reserved("spot"));
     let out = bench.take();
@@ -304,7 +304,7 @@ fn waiting_copy_keeps_its_place_where_pins_mean_nothing(#[case] enforces_pins: b
     let nominated = WorkloadFacts { nominated: vec!["a".into()], ..held };
     bench.apply(DispatchEvent::WorkloadChanged(nominated));
     bench.apply(DispatchEvent::SessionOpened { name: "a".into() });
-    let report = CapacityReport { queues: queues(2000, 4000), enforces_pins };
+    let report = CapacityReport { enforces_pins, ..report(queues(2000, 4000)) };
     bench.apply(DispatchEvent::CapacityReported { cluster: "a".into(), report });
     bench.observe("a", "w", 1, State::Waiting);
     let uids = ["w".into()].into();

@@ -3,6 +3,7 @@
 
 use futures::{Stream, StreamExt as _};
 use switchyard_platform::log_limit::LogLimit;
+use switchyard_proto::room;
 use switchyard_proto::v1::{AgentMessage, Observation, Observed, agent_message};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -84,7 +85,19 @@ impl Sessions {
                     }
                     continue;
                 }
-                Some(agent_message::Kind::Capacity(capacity)) => {
+                Some(agent_message::Kind::Capacity(mut capacity)) => {
+                    let wrong = room::check(&mut capacity);
+                    self.registry.count_wrong_rooms(cluster, wrong);
+                    if wrong > 0
+                        && let Some(left_out) = log.admit(Instant::now())
+                    {
+                        tracing::warn!(
+                            cluster,
+                            wrong,
+                            left_out,
+                            "a report of room on nodes is out of bounds: dropped or clamped"
+                        );
+                    }
                     pending.set_capacity(capacity);
                     continue;
                 }
