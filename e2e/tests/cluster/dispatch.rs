@@ -412,6 +412,12 @@ fn check_of_one_flavor_precedes_dispatch() {
             .unwrap();
         let (hub, check) = (fleet.hub(), format!("{}-budget", tenant.name()));
         check_first_flavor(hub, tenant.name(), &check).await;
+        // The worker uses the flavor that the hub charges.
+        let (free, cpu) = (format!("{}-free", tenant.name()), [("cpu", "8")]);
+        let queue = queues::ClusterQueue::new(tenant.name());
+        let queue = queue.flavors(&[(tenant.name(), &cpu), (&free, &cpu)]).build();
+        let flavor = queues::ResourceFlavor::new(&free).build();
+        fleet.worker("west").apply([flavor, queue]).await.unwrap();
         let brief = |name: &str| tenant.job(name).run_for(Duration::from_millis(200));
         tenant.submit(brief("waits")).await.unwrap();
         let listed = async || {
