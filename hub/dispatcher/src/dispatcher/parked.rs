@@ -35,8 +35,9 @@ impl Dispatcher {
         let uid = entry.facts.uid.clone();
         if entry.reservation.is_some() {
             let check = entry.check().cloned();
+            let flavors_matter = self.depends_on_flavors(entry);
             entry.reservation = None;
-            let retry_at = self.retry_at(entry, now);
+            let retry_at = self.retry_at(entry, flavors_matter, now);
             self.parked.insert(uid.clone(), ParkedWorkload { facts: entry.facts.clone(), check });
             out.push(DispatchAction::ReturnReservation { uid, message, retry_at });
         } else {
@@ -47,19 +48,26 @@ impl Dispatcher {
     }
 
     /// When to try again a workload that no cluster can take: when the first refusal ends, or after
-    /// a delay that doubles each time.
-    fn retry_at(&self, entry: &mut TrackedWorkload, now: UnixMillis) -> UnixMillis {
+    /// a delay that doubles each time. If a cluster could take it in other flavors, the hub does not
+    /// wait for the end of a refusal: it may charge those at any time.
+    fn retry_at(
+        &self,
+        entry: &mut TrackedWorkload,
+        flavors_matter: bool,
+        now: UnixMillis,
+    ) -> UnixMillis {
         let (first, longest) = self.settings.return_backoff;
         // A later replica is requeued when the first one has quota.
         if entry.facts.lacks_first_quota() {
             return now + longest;
         }
-        if let Some(at) = self.next_retry(entry, now) {
-            return at.min(now + longest);
+        let refusal = self.next_retry(entry, now).map(|at| at.min(now + longest));
+        if let Some(at) = refusal.filter(|_| !flavors_matter) {
+            return at;
         }
         let delay = first.saturating_mul(1 << entry.returned_in_a_row.min(10)).min(longest);
         entry.returned_in_a_row = entry.returned_in_a_row.saturating_add(1);
-        now + delay
+        refusal.unwrap_or(i64::MAX).min(now + delay)
     }
 
     /// Requeues workloads that a new or larger cluster may take.

@@ -73,6 +73,12 @@ impl Dispatcher {
         (!matches!(fit, Fit::Never(_))).then_some(reasons)
     }
 
+    /// Whether the charged flavors alone keep the workload from one of its clusters.
+    pub(super) fn depends_on_flavors(&self, entry: &TrackedWorkload) -> bool {
+        let clusters = self.allowed_clusters(entry);
+        clusters.iter().any(|cluster| self.flavors_unusable(entry, cluster).is_some())
+    }
+
     /// With Kueue's dispatchers, a workload waits on its clusters whatever they report. If each has
     /// refused it or can never take it in the charged flavors, and one could in others, it would hold
     /// its quota for ever: returns the reservation.

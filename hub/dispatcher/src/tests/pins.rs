@@ -120,6 +120,24 @@ fn refused_object_is_refused_in_all_flavors() {
     assert!(out.iter().all(|it| !it.starts_with("Reserve")), "{out:?}");
 }
 
+/// The engine charges flavors in turn. Were the hub to wait for the end of the refusal, each round
+/// would begin with the cluster that refuses.
+#[test]
+fn flavor_that_no_cluster_has_is_retried_before_refusals_end() {
+    let settings =
+        DispatcherSettings { refusal_backoff: (320_000, 320_000), ..DispatcherSettings::default() };
+    let first = settings.return_backoff.0;
+    let mut bench = Bench::with(settings, &[("a", 2000, 4000)]);
+    bench.apply(rules(false, &[]));
+    bench.reserve(charged("w", "default"));
+    bench.observe("a", "w", 1, State::Refused);
+    bench.take();
+    bench.reserve(charged("w", "spot"));
+    let out = bench.take();
+    let until = format!("give back w until {}", bench.now + first);
+    assert!(out.iter().any(|it| it.starts_with(&until)), "{out:?}");
+}
+
 /// The API never showed the reservation, so nothing but the parked workload names the check.
 #[test]
 fn new_mapping_forgets_refusals_of_parked_workload() {
