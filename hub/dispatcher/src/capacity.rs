@@ -103,7 +103,7 @@ type Charge = ((Name, Name, Name), i64);
 #[derive(Debug, Clone)]
 struct Assumed {
     charges: Vec<Charge>,
-    /// The cluster reserved quota for it, so the next report includes it.
+    /// The cluster reserved quota for it, so the next report of quota includes it.
     counted: bool,
 }
 
@@ -159,9 +159,11 @@ enum Horizon {
 }
 
 impl ClusterCapacity {
-    /// Replaces the report. Workloads that the cluster already counts are no longer assumed.
-    /// Returns the queues that are new or changed.
+    /// Replaces the report. Workloads that the cluster already counts are no longer assumed, unless
+    /// the report [changes only rooms](Self::changes_only_rooms): its quota may be older than they
+    /// are. Returns the queues that are new or changed.
     pub fn report(&mut self, report: CapacityReport, now: UnixMillis) -> Vec<LocalQueueKey> {
+        let only_rooms = self.changes_only_rooms(&report);
         self.enforces_pins = report.enforces_pins;
         self.node_room.report(report.rooms, now);
         let before = std::mem::replace(&mut self.queues, report.queues);
@@ -172,7 +174,7 @@ impl ClusterCapacity {
         let counted: Vec<Uid> = self
             .assumed
             .iter()
-            .filter(|(_, assumed)| assumed.counted)
+            .filter(|(_, assumed)| assumed.counted && !only_rooms)
             .map(|(uid, _)| uid.clone())
             .collect();
         for uid in counted {
@@ -186,7 +188,6 @@ impl ClusterCapacity {
         self.node_room.differs(&report.rooms)
             && self.enforces_pins == report.enforces_pins
             && self.queues == report.queues
-            && !self.assumed.values().any(|assumed| assumed.counted)
     }
 
     pub fn queues(&self) -> &BTreeMap<(Name, Name), LocalQueueCapacity> {
@@ -216,7 +217,7 @@ impl ClusterCapacity {
         self.assumed.insert(uid.clone(), assumed);
     }
 
-    /// The cluster reserved quota for the workload: the next report includes it.
+    /// The cluster reserved quota for the workload: the next report of quota includes it.
     pub fn counted(&mut self, uid: &Uid, now: UnixMillis) {
         self.node_room.reserve(uid, now);
         if let Some(assumed) = self.assumed.get_mut(uid) {

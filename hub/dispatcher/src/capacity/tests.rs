@@ -222,7 +222,12 @@ fn sent_workload_is_deducted_until_report_counts_it() {
         "a report that may not have it yet"
     );
     capacity.counted(&one, 0);
-    capacity.report(CapacityReport { queues: report, ..CapacityReport::default() }, 0);
+    let rooms = BTreeMap::from([("default".into(), FlavorRoom::default())]);
+    let report = CapacityReport { queues: report, rooms, ..CapacityReport::default() };
+    assert!(capacity.changes_only_rooms(&report));
+    capacity.report(report.clone(), 0);
+    assert!(first_reason(&fit(&capacity, &ask)).starts_with("waits"), "only rooms differ");
+    capacity.report(report, 0);
     assert_eq!(first_reason(&fit(&capacity, &ask)), "fits", "a report that has it");
     capacity.assume(&one, (&"ns".into(), &"lq".into()), &ask, unpinned(&FlavorPins::default()));
     capacity.unassume(&one);

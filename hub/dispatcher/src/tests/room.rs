@@ -79,6 +79,31 @@ fn burst_fills_no_cluster_beyond_its_nodes() {
     assert_eq!(bench.take(), ["Reserve w/1 on a"]);
 }
 
+/// `a` has quota for one workload. It has reserved that quota and not yet reported it.
+#[test]
+fn report_of_rooms_alone_releases_no_quota() {
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 1000, 4000), ("b", 4000, 4000)]);
+    let report = |bench: &mut Bench, rooms| {
+        let report = CapacityReport { rooms, ..report(queues(1000, 4000)) };
+        bench.apply(DispatchEvent::CapacityReported { cluster: "a".into(), report });
+        assert!(bench.take().is_empty(), "no workload is offered again");
+    };
+    report(&mut bench, nodes(3));
+    bench.rooms("b", nodes(3));
+    bench.reserve(facts("u"));
+    assert_eq!(bench.take(), ["Reserve u/1 on a"]);
+    bench.observe("a", "u", 1, State::Reserved);
+    bench.take();
+    report(&mut bench, nodes(2));
+    bench.reserve(facts("v"));
+    assert_eq!(bench.take(), ["Reserve v/1 on b"], "u still has the quota");
+    bench.observe("b", "v", 1, State::Reserved);
+    bench.take();
+    report(&mut bench, nodes(2));
+    bench.reserve(facts("w"));
+    assert_eq!(bench.take(), ["Reserve w/1 on a"], "the quota is reported again");
+}
+
 #[test]
 fn room_of_a_lost_session_does_not_count() {
     let mut bench = Bench::two_clusters(nodes(0), nodes(1));
