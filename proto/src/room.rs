@@ -31,7 +31,7 @@ pub const MAX_AMOUNT: i64 = 1 << 60;
 const MAX_QUALIFIED: usize = 253 + 1 + 63;
 
 /// Enforces the bounds. Flavors and bins beyond them are dropped, amounts and numbers of nodes are
-/// clamped. Returns the number of dropped flavors, dropped bins, and clamped bins.
+/// clamped. A flavor with dropped bins is coarse. Returns the number of dropped flavors, dropped bins, and clamped bins.
 pub fn check(capacity: &mut Capacity) -> usize {
     let rooms = &mut capacity.rooms;
     let mut wrong = rooms.len().saturating_sub(MAX_FLAVORS);
@@ -46,6 +46,7 @@ pub fn check(capacity: &mut Capacity) -> usize {
         room.bins.truncate(MAX_BINS.min(left));
         room.bins.retain(is_within_bounds);
         left -= room.bins.len();
+        room.coarse |= room.bins.len() < before;
         wrong += before - room.bins.len();
         wrong += room.bins.iter_mut().filter_map(|bin| clamp(bin).then_some(())).count();
         true
@@ -86,7 +87,7 @@ mod tests {
     }
 
     fn room(flavor: &str, bins: Vec<NodeBin>) -> FlavorRoom {
-        FlavorRoom { flavor: flavor.into(), bins, shared: false }
+        FlavorRoom { flavor: flavor.into(), bins, ..FlavorRoom::default() }
     }
 
     fn checked(rooms: Vec<FlavorRoom>) -> (Vec<FlavorRoom>, usize) {
@@ -128,7 +129,8 @@ mod tests {
             NodeBin { taints: vec![taint("k".repeat(MAX_QUALIFIED + 1))], ..bin(1, 1) },
             bin(1, 1),
         ];
-        assert_eq!(checked(vec![room("f", bad)]), (vec![room("f", vec![bin(1, 1)])], 5));
+        let rest = FlavorRoom { coarse: true, ..room("f", vec![bin(1, 1)]) };
+        assert_eq!(checked(vec![room("f", bad)]), (vec![rest], 5));
         assert_eq!(checked(vec![room(&"f".repeat(MAX_NAME + 1), Vec::new())]), (Vec::new(), 1));
         assert_eq!(checked(vec![room("f", vec![bin(1, 1); MAX_BINS + 2])]).1, 2);
     }

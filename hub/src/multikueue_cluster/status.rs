@@ -115,9 +115,10 @@ fn rows(capacity: &Capacity) -> Vec<AgentCapacity> {
     rows.take(ROWS).collect()
 }
 
-/// Free on all nodes of a flavor together, and on the node with most. None if that is not known.
+/// Free on all nodes of a flavor together, and on the node with most. None if that is unknown, or
+/// known only as a lower bound.
 fn on_nodes(capacity: &Capacity, flavor: &str, resource: &str) -> Option<(i64, i64)> {
-    let room = capacity.rooms.iter().find(|room| room.flavor == flavor)?;
+    let room = capacity.rooms.iter().find(|room| room.flavor == flavor && !room.coarse)?;
     let free = |bin: &NodeBin| bin.free.get(resource).copied().unwrap_or(0).max(0);
     let all = |bin: &NodeBin| free(bin).saturating_mul(i64::from(bin.nodes));
     let sum = room.bins.iter().map(all).fold(0_i64, i64::saturating_add);
@@ -127,7 +128,7 @@ fn on_nodes(capacity: &Capacity, flavor: &str, resource: &str) -> Option<(i64, i
 #[cfg(test)]
 mod tests {
     use super::*;
-    use switchyard_proto::v1::{FlavorCapacity, QueueCapacity};
+    use switchyard_proto::v1::{FlavorCapacity, FlavorRoom, QueueCapacity};
 
     #[test]
     fn unable_since_stays_in_status_until_agent_is_back() {
@@ -159,6 +160,32 @@ mod tests {
             assert_eq!(said(&gone), said(&unable), "left before it was written: {case}");
         }
         assert_eq!(disconnected(None, None), None);
+    }
+
+    #[test]
+    fn free_on_nodes_is_absent_unless_known() {
+        let bin = |nodes, cpu| NodeBin {
+            nodes,
+            free: [("cpu".to_owned(), cpu)].into(),
+            ..NodeBin::default()
+        };
+        let room = |flavor: &str, bins: Vec<NodeBin>, coarse| FlavorRoom {
+            flavor: flavor.into(),
+            bins,
+            coarse,
+            ..FlavorRoom::default()
+        };
+        let rooms = vec![
+            room("exact", vec![bin(2, 4), bin(1, 6)], false),
+            room("coarse", vec![bin(2, 4)], true),
+            room("closed", Vec::new(), false),
+        ];
+        let capacity = Capacity { rooms, ..Capacity::default() };
+        let cases =
+            [("exact", Some((14, 6))), ("coarse", None), ("closed", Some((0, 0))), ("x", None)];
+        for (flavor, expected) in cases {
+            assert_eq!(on_nodes(&capacity, flavor, "cpu"), expected, "{flavor}");
+        }
     }
 
     #[test]

@@ -8,6 +8,8 @@
 //!   smallest of them.
 //! - The bounds of [`switchyard_proto::room`] hold: the rest of flavors, bins and resources is left
 //!   out.
+//! - A flavor is `coarse` once bins are merged, or nodes, bins or resources are left out. Otherwise
+//!   each open node is in a bin, less the 1/128.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,12 +52,20 @@ pub(super) fn rooms(nodes: &[FreeNode], flavors: &[ResourceFlavor]) -> Vec<v1::F
     let most = MAX_BINS.min(MAX_ALL_BINS / labelled.len().max(1));
     let room = |(flavor, own): &(&ResourceFlavor, Vec<usize>)| {
         let open = own.iter().map(|index| &nodes[*index]).filter(|node| node.takes_pods());
-        let open = open
-            .filter_map(|node| Some((own_taints(node.taints(), flavor)?, reported(&node.free)?)));
+        let mut leaves_out = false;
+        let mut reported_nodes = Vec::new();
+        for node in open {
+            let Some(free) = reported(&node.free) else { continue };
+            let taints = own_taints(node.taints(), flavor);
+            leaves_out |= taints.is_none() || free.len() < node.free.len();
+            reported_nodes.extend(taints.map(|taints| (taints, free)));
+        }
+        let (bins, is_merged) = bins(&reported_nodes, most);
         v1::FlavorRoom {
             flavor: named(flavor),
-            bins: bins(&open.collect::<Vec<_>>(), most),
+            bins,
             shared: own.iter().any(|node| flavors_of[*node] > 1),
+            coarse: leaves_out || is_merged,
         }
     };
     labelled.iter().map(room).collect()
@@ -89,10 +99,13 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
         && (exists || text(&toleration.value) == text(&taint.value))
 }
 
-/// Counts equal nodes, in at most so many bins.
-fn bins(nodes: &[(OwnTaints, Amounts)], most: usize) -> Vec<v1::NodeBin> {
+/// Counts equal nodes, in at most so many bins. Returns also whether bins were merged or dropped
+/// for that.
+fn bins(nodes: &[(OwnTaints, Amounts)], most: usize) -> (Vec<v1::NodeBin>, bool) {
     let mut counted: BTreeMap<(&OwnTaints, Amounts), u32> = BTreeMap::new();
+    let mut is_merged = false;
     for bits in BITS {
+        is_merged |= bits < BITS[0];
         counted.clear();
         for (taints, free) in nodes {
             let rounded = free.iter().map(|(name, amount)| (name.clone(), round(*amount, bits)));
@@ -128,7 +141,7 @@ fn bins(nodes: &[(OwnTaints, Amounts)], most: usize) -> Vec<v1::NodeBin> {
             })
             .collect(),
     };
-    bins.into_iter().map(bin).collect()
+    (bins.into_iter().map(bin).collect(), is_merged)
 }
 
 /// The amounts to report of a node. `None` if no pod fits any more.
@@ -205,7 +218,8 @@ mod tests {
         let text = |room: &v1::FlavorRoom| {
             let bins: Vec<String> = room.bins.iter().map(bin).collect();
             let shared = if room.shared { " shared" } else { "" };
-            format!("{}: {}{shared}", room.flavor, bins.join(" "))
+            let coarse = if room.coarse { " coarse" } else { "" };
+            format!("{}: {}{shared}{coarse}", room.flavor, bins.join(" "))
         };
         rooms.iter().map(text).collect()
     }
@@ -253,6 +267,36 @@ mod tests {
     }
 
     #[test]
+    fn merged_or_dropped_bins_make_a_flavor_coarse() {
+        let many = MAX_BINS as i64 + 1;
+        let is_coarse =
+            |nodes: Vec<Value>| rooms(&free(nodes), &[flavor("f", &json!({}))])[0].coarse;
+        let odd = |number: i64| 1_000 + 8 * number;
+        let plain = |count: i64| -> Vec<Value> {
+            (0..count).map(|number| node(&[], None, odd(number))).collect()
+        };
+        let tainted = |count: i64| -> Vec<Value> {
+            (0..count).map(|number| node(&[], Some(&format!("t{number}")), 1_000)).collect()
+        };
+        assert!(!is_coarse(plain(many - 1)), "each has a bin");
+        assert!(!is_coarse(vec![node(&[], None, 1_000); 5_000]), "equal nodes");
+        assert!(is_coarse(plain(many)));
+        assert!(!is_coarse(tainted(many - 1)));
+        assert!(is_coarse(tainted(many)), "no rounding makes tainted nodes equal");
+        assert!(is_coarse([plain(many - 1), tainted(1)].concat()), "the tainted one");
+
+        let mut crowded = node(&[], None, 1_000);
+        let taint = |number| json!({"key": format!("t{number}"), "effect": "NoSchedule"});
+        crowded["spec"]["taints"] = (0..=MAX_TAINTS).map(taint).collect();
+        assert!(is_coarse(vec![crowded]), "too many taints");
+        let mut rich = node(&[], None, 1_000);
+        for number in 0..MAX_RESOURCES {
+            rich["status"]["allocatable"][format!("x/r{number}")] = "1".into();
+        }
+        assert!(is_coarse(vec![rich]), "too many resources");
+    }
+
+    #[test]
     fn report_of_many_flavors_is_within_the_bounds() {
         let nodes = free((0..500).map(|cpu| {
             let taint = format!("t{}", cpu % 40);
@@ -275,7 +319,7 @@ mod tests {
                 .map(|(cpu, gpu)| [("cpu".to_owned(), *cpu), ("x/gpu".to_owned(), *gpu)].into())
                 .collect();
             let nodes: Vec<_> = free.iter().map(|it| (OwnTaints::new(), it.clone())).collect();
-            let bins = bins(&nodes, MAX_BINS);
+            let (bins, _) = bins(&nodes, MAX_BINS);
             prop_assert!(bins.len() <= MAX_BINS);
             prop_assert_eq!(bins.iter().map(|bin| bin.nodes as usize).sum::<usize>(), free.len());
             // Every pair of amounts is on as many nodes as reported, at least.

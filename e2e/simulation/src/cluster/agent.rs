@@ -349,6 +349,7 @@ impl World {
             flavor: (*flavor).to_owned(),
             bins: vec![bin.clone()],
             shared: true,
+            coarse: false,
         };
         let flavors = self.plan.clusters[cluster].flavors.iter().filter(|_| cluster > 0);
         flavors.map(room).collect()

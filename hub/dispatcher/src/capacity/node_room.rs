@@ -130,7 +130,7 @@ mod tests {
     fn room(nodes: i64) -> BTreeMap<Name, FlavorRoom> {
         let free = BTreeMap::from([("cpu".into(), 1_000)]);
         let bins = vec![NodeBin { nodes, free, taints: Vec::new() }];
-        BTreeMap::from([("f".into(), FlavorRoom { bins, shared: false })])
+        BTreeMap::from([("f".into(), FlavorRoom { bins, ..FlavorRoom::default() })])
     }
 
     fn pods(count: i64) -> Vec<EqualPods> {

@@ -9,6 +9,8 @@
 //! - For pods of one shape the packing is exact: if they fit in the reported bins, the verdict is
 //!   `Fits`. For several shapes it is first-fit by decreasing size, which may miss a packing.
 //! - Bins are rounded down by the cluster; see `Capacity.rooms` of the protocol.
+//! - Where bins were merged or dropped, by the cluster or here, the verdict is never `Full`: a
+//!   large cluster with many different nodes is `Unknown` for pods that do not fit in its bins.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -47,6 +49,8 @@ pub struct FlavorRoom {
     pub bins: Vec<NodeBin>,
     /// Some of the nodes are also nodes of another flavor.
     pub shared: bool,
+    /// Some nodes have more free than `bins` says.
+    pub coarse: bool,
 }
 
 /// Whether pods would fit on nodes now. The first is best.
@@ -54,7 +58,8 @@ pub struct FlavorRoom {
 pub enum NodeFit {
     /// They would, on the reported room.
     Fits,
-    /// Unknown: the cluster does not report it, or the pods select nodes by more than their flavor.
+    /// Unknown: the cluster does not report it, or not exactly enough, or the pods select nodes by
+    /// more than their flavor.
     #[default]
     Unknown,
     /// No packing was found.
@@ -138,12 +143,15 @@ impl Rooms {
             {
                 return NodeFit::Unknown;
             }
-            let fits = match pods[..] {
-                [one] => number_that_fits(&room.bins, &one.shape) >= one.count,
-                _ => pack(&mut room.bins.clone(), &pods),
+            let (fits, is_coarse) = match pods[..] {
+                [one] => (number_that_fits(&room.bins, &one.shape) >= one.count, room.coarse),
+                _ => {
+                    let mut room = room.clone();
+                    (pack(&mut room.bins, &pods), room.coarse)
+                }
             };
             if !fits {
-                verdict = NodeFit::Full;
+                verdict = verdict.max(if is_coarse { NodeFit::Unknown } else { NodeFit::Full });
             }
         }
         verdict
@@ -158,7 +166,7 @@ impl Rooms {
         for (flavor, pods) in by_flavor {
             if let Some(room) = self.0.get_mut(flavor) {
                 pack(&mut room.bins, &pods);
-                merge(&mut room.bins);
+                merge(room);
             }
         }
     }
@@ -214,7 +222,8 @@ fn place(bins: &mut Vec<NodeBin>, pods: &EqualPods, largest: &BTreeMap<Name, i64
 }
 
 /// Merges equal bins once there are many, and drops the smallest above [`MAX_BINS`].
-fn merge(bins: &mut Vec<NodeBin>) {
+fn merge(room: &mut FlavorRoom) {
+    let bins = &mut room.bins;
     if bins.len() <= MAX_BINS / 2 {
         return;
     }
@@ -226,6 +235,7 @@ fn merge(bins: &mut Vec<NodeBin>) {
     bins.extend(merged.into_iter().map(|((taints, free), nodes)| NodeBin { nodes, free, taints }));
     let largest = largest(bins);
     bins.sort_by_cached_key(|bin| Reverse(share(&bin.free, &largest)));
+    room.coarse |= bins.len() > MAX_BINS;
     bins.truncate(MAX_BINS);
 }
 
@@ -298,7 +308,7 @@ mod tests {
     }
 
     fn rooms(bins: Vec<NodeBin>) -> Rooms {
-        Rooms(BTreeMap::from([("f".into(), FlavorRoom { bins, shared: false })]))
+        Rooms(BTreeMap::from([("f".into(), FlavorRoom { bins, ..FlavorRoom::default() })]))
     }
 
     /// Whether the pods, one by one, fit on the nodes, one by one, by trying everything.
@@ -406,7 +416,7 @@ mod tests {
         let mut credits = pods(1, 0, 1);
         credits.shape.requests.insert("example.com/credits".into(), 1);
         assert_eq!(rooms.verdict(&[Some(credits)]), NodeFit::Unknown, "no node has any");
-        rooms.0.insert("g".into(), FlavorRoom { bins: vec![node()], shared: true });
+        rooms.0.insert("g".into(), FlavorRoom { bins: vec![node()], shared: true, coarse: false });
         assert_eq!(rooms.verdict(&[Some(other.clone())]), NodeFit::Fits);
         let both = [Some(pods(1, 0, 1)), Some(other)];
         assert_eq!(rooms.verdict(&both), NodeFit::Unknown, "both may stand for one node");
@@ -455,6 +465,32 @@ mod tests {
             assert_eq!(rooms.verdict(&[Some(pods.clone())]), expected, "{name}");
             rooms.deduct(&[pods.clone(), pods]);
         }
+    }
+
+    #[test]
+    fn coarse_room_fits_or_is_unknown() {
+        let mut rooms = rooms(vec![bin(1, amounts(8_000, 0, None))]);
+        let verdict = |rooms: &Rooms, pods: &[EqualPods]| {
+            rooms.verdict(&pods.iter().cloned().map(Some).collect::<Vec<_>>())
+        };
+        let (small, large) = (pods(1, 0, 1), pods(9_000, 0, 1));
+        let both = [small.clone(), large.clone()];
+        assert_eq!(verdict(&rooms, &both), NodeFit::Full);
+        rooms.0.get_mut("f").unwrap().coarse = true;
+        assert_eq!(verdict(&rooms, &[small.clone()]), NodeFit::Fits);
+        assert_eq!(verdict(&rooms, &[large]), NodeFit::Unknown);
+        assert_eq!(verdict(&rooms, &both), NodeFit::Unknown);
+        rooms.0.insert("g".into(), FlavorRoom::default());
+        let mut other = small.clone();
+        other.shape.flavor = "g".into();
+        assert_eq!(verdict(&rooms, &[other, pods(9_000, 0, 1)]), NodeFit::Full, "g is exact");
+
+        // The hub drops bins.
+        let mut rooms = self::rooms(vec![bin(10_000, amounts(64_000, 8, Some(110)))]);
+        for cpu in 0..1_000 {
+            rooms.deduct(&[pods(1_000 + 50 * cpu, 1, 1 + cpu % 5)]);
+        }
+        assert_eq!(verdict(&rooms, &[pods(64_001, 0, 1)]), NodeFit::Unknown);
     }
 
     #[test]

@@ -64,7 +64,8 @@ fn room(room: proto::FlavorRoom) -> (Name, FlavorRoom) {
         taints: bin.taints.into_iter().map(taint).collect(),
     };
     let bins = room.bins.into_iter().map(bin).collect();
-    (room.flavor.as_str().into(), FlavorRoom { bins, shared: room.shared })
+    let proto::FlavorRoom { shared, coarse, .. } = room;
+    (room.flavor.as_str().into(), FlavorRoom { bins, shared, coarse })
 }
 
 fn taint(taint: proto::Taint) -> Taint {

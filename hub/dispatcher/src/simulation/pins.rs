@@ -42,8 +42,11 @@ impl World {
             let free = BTreeMap::from([("cpu".into(), 1_500), ("pods".into(), 110)]);
             NodeBin { nodes, free, taints: Vec::new() }
         };
-        let room =
-            FlavorRoom { bins: (0..nodes.min(1)).map(|_| bin(nodes)).collect(), shared: true };
+        let room = FlavorRoom {
+            bins: (0..nodes.min(1)).map(|_| bin(nodes)).collect(),
+            shared: true,
+            coarse: nodes == 1,
+        };
         let known = FLAVORS.iter().filter(|_| nodes >= 0);
         known.map(|flavor| (Name::from(*flavor), room.clone())).collect()
     }

@@ -9,7 +9,7 @@ fn nodes(nodes: i64) -> BTreeMap<Name, FlavorRoom> {
     let free = BTreeMap::from([("cpu".into(), 1_999), ("pods".into(), 110)]);
     let bin = NodeBin { nodes, free, taints: Vec::new() };
     let bins = if nodes > 0 { vec![bin] } else { Vec::new() };
-    BTreeMap::from([("default".into(), FlavorRoom { bins, shared: false })])
+    BTreeMap::from([("default".into(), FlavorRoom { bins, ..FlavorRoom::default() })])
 }
 
 impl Bench {
