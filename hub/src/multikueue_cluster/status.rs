@@ -119,6 +119,11 @@ fn rows(capacity: &Capacity) -> Vec<AgentCapacity> {
 /// known only as a lower bound.
 fn on_nodes(capacity: &Capacity, flavor: &str, resource: &str) -> Option<(i64, i64)> {
     let room = capacity.rooms.iter().find(|room| room.flavor == flavor && !room.coarse)?;
+    // A resource that no node offers is not one of nodes, such as the output of a transformation.
+    let offers = |bin: &NodeBin| bin.free.contains_key(resource);
+    if !room.bins.is_empty() && !room.bins.iter().any(offers) {
+        return None;
+    }
     let free = |bin: &NodeBin| bin.free.get(resource).copied().unwrap_or(0).max(0);
     let all = |bin: &NodeBin| free(bin).saturating_mul(i64::from(bin.nodes));
     let sum = room.bins.iter().map(all).fold(0_i64, i64::saturating_add);
@@ -185,6 +190,9 @@ mod tests {
             [("exact", Some((14, 6))), ("coarse", None), ("closed", Some((0, 0))), ("x", None)];
         for (flavor, expected) in cases {
             assert_eq!(on_nodes(&capacity, flavor, "cpu"), expected, "{flavor}");
+        }
+        for (flavor, expected) in [("exact", None), ("closed", Some((0, 0)))] {
+            assert_eq!(on_nodes(&capacity, flavor, "x/credits"), expected, "{flavor}: of no node");
         }
     }
 
