@@ -3,6 +3,11 @@
 //! A worker reserves quota seconds before its pods have nodes, and reports nodes only after that.
 //! Until then the pods of a workload are deducted here. Otherwise a burst would fill one cluster's
 //! quota on the room of a report that is older than the burst.
+//!
+//! # Guarantees
+//! - The work of one computation is bounded, whatever was sent: by `MAX_SHAPES` shapes, and by
+//!   `MAX_BINS` bins of each flavor.
+//! - Pods that do not come count for at most `RECOMPUTE` longer.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +20,12 @@ const BOUND_AFTER: i64 = 2_000;
 
 /// Milliseconds after the reservation until any report is assumed to include the pods.
 const BOUND_AT_LAST: i64 = 10_000;
+
+/// The least milliseconds between two computations because of pods that do not come.
+const RECOMPUTE: i64 = 500;
+
+/// The most different shapes that are deducted. Pods of further ones are not.
+const MAX_SHAPES: usize = 256;
 
 /// The pods of a workload that was sent there.
 #[derive(Debug, Clone)]
@@ -33,6 +44,10 @@ pub(super) struct NodeRoom {
     sums: BTreeMap<PodShape, i64>,
     /// `reported` without `sums`. Computed when it is needed.
     left: OnceCell<Rooms>,
+    /// `left` lacks the room of pods that were withdrawn.
+    is_stale: bool,
+    /// When `left` was last dropped because it was stale.
+    dropped: Option<UnixMillis>,
 }
 
 impl NodeRoom {
@@ -44,15 +59,21 @@ impl NodeRoom {
         if self.differs(&rooms) {
             self.reported = Rooms(rooms);
             self.left.take();
+            self.is_stale = false;
             self.forget_reserved_before(now.saturating_sub(BOUND_AFTER));
         }
         self.expire(now);
     }
 
     /// Deducts the pods of a workload.
-    pub(super) fn send(&mut self, uid: &Uid, pods: Vec<EqualPods>) {
+    pub(super) fn send(&mut self, uid: &Uid, mut pods: Vec<EqualPods>) {
         self.withdraw(uid);
-        if self.reported.0.is_empty() || pods.is_empty() {
+        if self.reported.0.is_empty() {
+            return;
+        }
+        // The pods of one workload are of few shapes.
+        pods.retain(|pods| self.sums.len() < MAX_SHAPES || self.sums.contains_key(&pods.shape));
+        if pods.is_empty() {
             return;
         }
         if let Some(left) = self.left.get_mut() {
@@ -88,12 +109,20 @@ impl NodeRoom {
                 }
             }
         }
-        self.left.take();
+        self.is_stale = true;
     }
 
-    /// Ends the deductions whose pods have had time to get nodes.
+    /// Ends the deductions whose pods have had time to get nodes. Then counts the room of pods that
+    /// do not come, unless that was done just before.
     pub(super) fn expire(&mut self, now: UnixMillis) {
         self.forget_reserved_before(now.saturating_sub(BOUND_AT_LAST));
+        let just_done =
+            self.dropped.is_some_and(|at| (0..RECOMPUTE).contains(&now.saturating_sub(at)));
+        if self.is_stale && !just_done {
+            self.left.take();
+            self.is_stale = false;
+            self.dropped = Some(now);
+        }
     }
 
     fn forget_reserved_before(&mut self, time: UnixMillis) {
@@ -123,7 +152,7 @@ impl NodeRoom {
 
 #[cfg(test)]
 mod tests {
-    use super::super::room::NodeBin;
+    use super::super::room::{MAX_BINS, NodeBin};
     use super::*;
 
     /// Two nodes that take one pod each.
@@ -170,6 +199,8 @@ mod tests {
         node_room.send(&"late".into(), pods(1));
         assert!(!fits(&node_room, 1));
         node_room.withdraw(&"gone".into());
+        assert!(!fits(&node_room, 1), "computed before");
+        node_room.expire(0);
         assert!(fits(&node_room, 1) && !fits(&node_room, 2));
         node_room.reserve(&"late".into(), 1_000);
         node_room.reserve(&"late".into(), 9_000);
@@ -177,5 +208,54 @@ mod tests {
         assert!(!fits(&node_room, 2));
         node_room.expire(11_000);
         assert!(fits(&node_room, 2) && node_room.sums.is_empty() && node_room.reserved.is_empty());
+    }
+
+    /// Withdrawals in quick succession cause one computation.
+    #[test]
+    fn withdrawn_room_counts_after_a_pause() {
+        let mut node_room = NodeRoom::default();
+        node_room.report(room(2), 0);
+        for uid in ["a", "b"] {
+            node_room.send(&uid.into(), pods(1));
+        }
+        assert!(!fits(&node_room, 1));
+        for (uid, time, expected) in [("a", 1_000, 1), ("b", 1_499, 1), ("none", 1_500, 2)] {
+            node_room.withdraw(&uid.into());
+            node_room.expire(time);
+            assert!(fits(&node_room, expected) && !fits(&node_room, expected + 1), "{time}");
+        }
+    }
+
+    #[test]
+    fn many_shapes_keep_the_work_bounded() {
+        let mut node_room = NodeRoom::default();
+        let free = BTreeMap::from([("cpu".into(), 64_000), ("pods".into(), 110)]);
+        let bins = vec![NodeBin { nodes: 10_000, free, taints: Vec::new() }];
+        let room = FlavorRoom { bins, ..FlavorRoom::default() };
+        node_room.report(BTreeMap::from([("f".into(), room)]), 0);
+        let shape = |number: i64| {
+            let requests = BTreeMap::from([("cpu".into(), 1_000 + number * 7)]);
+            let shape = PodShape { flavor: "f".into(), requests, tolerations: Vec::new() };
+            vec![EqualPods { shape, count: 1 + number % 5 }]
+        };
+        let uid = |number: i64| Uid::from(number.to_string().as_str());
+        let check = |node_room: &NodeRoom| {
+            assert!(node_room.sums.len() <= MAX_SHAPES && node_room.sent.len() <= MAX_SHAPES);
+            node_room.fit(&shape(1).into_iter().map(Some).collect::<Vec<_>>());
+            let bins = node_room.left.get().unwrap().0["f"].bins.len();
+            assert!(bins <= MAX_BINS, "{bins}");
+        };
+        for number in 0..2_000 {
+            node_room.send(&uid(number), shape(number));
+            check(&node_room);
+        }
+        for number in (0..2_000).step_by(2) {
+            node_room.withdraw(&uid(number));
+            node_room.expire(number);
+            check(&node_room);
+        }
+        assert_eq!(node_room.sums.len(), MAX_SHAPES / 2);
+        node_room.send(&"late".into(), shape(3_000));
+        assert!(node_room.sent.contains_key("late"), "there is place again");
     }
 }

@@ -23,7 +23,7 @@ use crate::Name;
 const PODS: &str = "pods";
 
 /// The most bins of a flavor after deductions, which split bins. The smallest are dropped.
-const MAX_BINS: usize = 128;
+pub(super) const MAX_BINS: usize = 128;
 
 /// Nodes that have the same amounts free.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl Rooms {
                 [one] => (number_that_fits(&room.bins, &one.shape) >= one.count, room.coarse),
                 _ => {
                     let mut room = room.clone();
-                    (pack(&mut room.bins, &pods), room.coarse)
+                    (pack(&mut room, &pods), room.coarse)
                 }
             };
             if !fits {
@@ -165,8 +165,10 @@ impl Rooms {
         }
         for (flavor, pods) in by_flavor {
             if let Some(room) = self.0.get_mut(flavor) {
-                pack(&mut room.bins, &pods);
-                merge(room);
+                pack(room, &pods);
+                if room.bins.len() > MAX_BINS / 2 {
+                    merge(room);
+                }
             }
         }
     }
@@ -179,14 +181,17 @@ fn number_that_fits(bins: &[NodeBin], shape: &PodShape) -> i64 {
 }
 
 /// Puts pods into bins, the largest pods first, each into the smallest bins that take it. Returns
-/// whether all fit.
-fn pack(bins: &mut Vec<NodeBin>, pods: &[&EqualPods]) -> bool {
-    let largest = largest(bins);
+/// whether all fit. A shape splits at most two bins, so there are never more than `MAX_BINS` + 2.
+fn pack(room: &mut FlavorRoom, pods: &[&EqualPods]) -> bool {
+    let largest = largest(&room.bins);
     let mut pods = pods.to_vec();
     pods.sort_by_cached_key(|pods| Reverse(share(&pods.shape.requests, &largest)));
     let mut all = true;
     for pods in pods {
-        all &= place(bins, pods, &largest);
+        all &= place(&mut room.bins, pods, &largest);
+        if room.bins.len() > MAX_BINS {
+            merge(room);
+        }
     }
     all
 }
@@ -221,12 +226,9 @@ fn place(bins: &mut Vec<NodeBin>, pods: &EqualPods, largest: &BTreeMap<Name, i64
     left == 0
 }
 
-/// Merges equal bins once there are many, and drops the smallest above [`MAX_BINS`].
+/// Merges equal bins, and drops the smallest above [`MAX_BINS`].
 fn merge(room: &mut FlavorRoom) {
     let bins = &mut room.bins;
-    if bins.len() <= MAX_BINS / 2 {
-        return;
-    }
     let mut merged: BTreeMap<(Vec<Taint>, BTreeMap<Name, i64>), i64> = BTreeMap::new();
     for NodeBin { nodes, free, taints } in bins.drain(..) {
         let sum = merged.entry((taints, free)).or_default();
