@@ -1,8 +1,9 @@
 //! Follows the free amounts of nodes.
 //!
 //! Each computation reads all nodes and pods, so they are rare: the pause is at least [`INTERVAL`],
-//! and [`SHARE`] times as long as the last computation. The watches begin with the first reader: a
-//! replica without a session has none.
+//! and [`SHARE`] times as long as the last computation. The watches begin with the first reader and
+//! last as long as the [`RoomSource`]: a replica has none until its first session, and keeps them
+//! after it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,8 +25,12 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// A computation takes at most this part of the time.
 const SHARE: u32 = 50;
 
-/// A watch that fails for longer makes the room unknown.
-const STALE: Duration = Duration::from_secs(60);
+/// A watch that fails for longer makes the room unknown. A watch counts as failing for up to 95 s
+/// after an error, unless an event comes before.
+const STALE: Duration = Duration::from_secs(120);
+
+/// The pause until nodes are watched again after they may not be read, or after a watch ended.
+const PROBE_AGAIN: Duration = Duration::from_secs(300);
 
 /// The newest room of each flavor; empty while nodes or pods are not known.
 pub type RoomReceiver = watch::Receiver<Arc<Vec<v1::FlavorRoom>>>;
@@ -69,9 +74,10 @@ impl RoomSource {
             let Some(shared) = shared else { return own(client, &flavors, &into).await };
             tokio::select! {
                 biased;
-                () = shared.nodes_known() => follow(&shared, &flavors, &into).await,
+                () = shared.nodes_known() => {}
                 () = own(client, &flavors, &into) => {}
             }
+            follow(&shared, &flavors, &into).await;
         });
         Self { sender, _task: task }
     }
@@ -83,22 +89,42 @@ impl RoomSource {
     }
 }
 
-/// Watches nodes and pods, if the account may read them, and follows them.
+/// Watches nodes and pods while the account may read them, and follows them. Never returns: the
+/// rights may come, and a watch that ended may work again.
 async fn own(
     client: kube::Client,
     flavors: &(impl Fn() -> Vec<ResourceFlavor> + Sync),
     sender: &watch::Sender<Arc<Vec<v1::FlavorRoom>>>,
 ) {
+    let mut is_logged = false;
+    loop {
+        if may_read(&client).await {
+            is_logged = false;
+            watch_own(client.clone(), flavors, sender).await;
+            sender.send_replace(Arc::default());
+        } else if !std::mem::replace(&mut is_logged, true) {
+            tracing::info!("nodes and pods may not be read here, so room on nodes is not known");
+        }
+        tokio::time::sleep(PROBE_AGAIN).await;
+    }
+}
+
+/// Whether the server lets the account read nodes and pods, as far as it answers.
+async fn may_read(client: &kube::Client) -> bool {
     let one = ListParams::default().limit(1);
     let nodes = Api::<Node>::all(client.clone());
     let pods = Api::<Pod>::all(client.clone());
     let refused = |error: &kube::Error| matches!(error, kube::Error::Api(it) if it.code == 403);
-    for error in [nodes.list(&one).await.err(), pods.list(&one).await.err()].iter().flatten() {
-        if refused(error) {
-            tracing::info!("nodes and pods may not be read here, so room on nodes is not known");
-            return;
-        }
-    }
+    let errors = [nodes.list(&one).await.err(), pods.list(&one).await.err()];
+    !errors.iter().flatten().any(refused)
+}
+
+/// Watches nodes and pods, and follows them until a watch ends.
+async fn watch_own(
+    client: kube::Client,
+    flavors: &(impl Fn() -> Vec<ResourceFlavor> + Sync),
+    sender: &watch::Sender<Arc<Vec<v1::FlavorRoom>>>,
+) {
     let stores = Stores::for_nodes();
     let (watched, shutdown) = (stores.clone(), CancellationToken::new());
     tokio::select! {
@@ -106,7 +132,6 @@ async fn own(
             if let Err(error) = ended {
                 tracing::warn!(error = format!("{error:#}"), "nodes are no longer watched");
             }
-            sender.send_replace(Arc::default());
         }
         () = follow(&stores, flavors, sender) => {}
     }
@@ -135,5 +160,60 @@ async fn follow(
         tokio::time::sleep(INTERVAL.max(start.elapsed() * SHARE)).await;
         // Flavors change without a change of nodes, and a watch fails without one.
         let _ = tokio::time::timeout(STALE, changed.notified()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A server that forbids all, and counts the requests.
+    fn forbidding() -> (kube::Client, Arc<AtomicUsize>) {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = requests.clone();
+        let answer = tower::service_fn(move |_: http::Request<Body>| {
+            count.fetch_add(1, Ordering::SeqCst);
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
+                "reason": "Forbidden", "message": "no",
+            });
+            let body = Body::from(status.to_string().into_bytes());
+            let answer = http::Response::builder().status(403).body(body);
+            std::future::ready(answer)
+        });
+        (kube::Client::new(answer, "default"), requests)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_nodes_are_probed_again_until_shared_ones_come() {
+        let (client, requests) = forbidding();
+        let stores = Stores::for_nodes();
+        let flavor = json!({"metadata": {"name": "f"}, "spec": {}});
+        stores.resource_flavors.insert(serde_json::from_value(flavor).unwrap());
+        let source = RoomSource::beside_controller(client, Arc::new(stores.clone()));
+        tokio::time::sleep(PROBE_AGAIN).await;
+        assert_eq!(requests.load(Ordering::SeqCst), 0, "nothing reads it");
+        let mut rooms = source.subscribe();
+        tokio::time::sleep(PROBE_AGAIN * 2 + PROBE_AGAIN / 2).await;
+        assert_eq!(requests.load(Ordering::SeqCst), 3 * 2, "nodes and pods");
+        assert!(rooms.borrow_and_update().is_empty());
+
+        // The controller's first Topology.
+        let node = json!({
+            "metadata": {"name": "n"},
+            "status": {
+                "allocatable": {"cpu": "1"}, "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        });
+        stores.nodes.insert(serde_json::from_value(node).unwrap());
+        stores.nodes.set_ready();
+        stores.pods.set_ready();
+        tokio::time::timeout(INTERVAL, rooms.changed()).await.unwrap().unwrap();
+        assert_eq!(rooms.borrow_and_update()[0].flavor, "f");
     }
 }
