@@ -76,8 +76,9 @@ pub(super) struct PodShape {
 }
 
 impl PodShape {
-    /// Whether the pod tolerates the taint. Admission adds the toleration of a taint that is named
-    /// like a requested device. Kubernetes: `ExtendedResourceToleration`.
+    /// Whether the pod tolerates the taint, or gets a toleration on its cluster. Where Kubernetes'
+    /// admission plugin `ExtendedResourceToleration` is on, pods get one for a taint that is named
+    /// like a device that they request. Reports do not say whether it is on: assume that it is.
     fn tolerates(&self, taint: &Taint) -> bool {
         taint.effect == TaintEffect::PreferNoSchedule
             || self.requests.contains_key(taint.key.as_str())
@@ -479,11 +480,11 @@ mod tests {
         let both = [small.clone(), large.clone()];
         assert_eq!(verdict(&rooms, &both), NodeFit::Full);
         rooms.0.get_mut("f").unwrap().coarse = true;
-        assert_eq!(verdict(&rooms, &[small.clone()]), NodeFit::Fits);
+        assert_eq!(verdict(&rooms, std::slice::from_ref(&small)), NodeFit::Fits);
         assert_eq!(verdict(&rooms, &[large]), NodeFit::Unknown);
         assert_eq!(verdict(&rooms, &both), NodeFit::Unknown);
         rooms.0.insert("g".into(), FlavorRoom::default());
-        let mut other = small.clone();
+        let mut other = small;
         other.shape.flavor = "g".into();
         assert_eq!(verdict(&rooms, &[other, pods(9_000, 0, 1)]), NodeFit::Full, "g is exact");
 
