@@ -241,7 +241,8 @@ pub struct AgentCapacity {
     /// Quota that a new workload could get now, including borrowed quota.
     #[schemars(schema_with = "schema::quantity")]
     pub available: Quantity,
-    /// Free on all nodes of the flavor together. Absent if the cluster does not report its nodes.
+    /// Free on all nodes of the flavor together. Absent if the cluster does not report its
+    /// nodes, or not exactly because there are many different ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::quantity")]
     pub free_on_nodes: Option<Quantity>,

@@ -9,8 +9,8 @@
 //! - For pods of one shape the packing is exact: if they fit in the reported bins, the verdict is
 //!   `Fits`. For several shapes it is first-fit by decreasing size, which may miss a packing.
 //! - Bins are rounded down by the cluster; see `Capacity.rooms` of the protocol.
-//! - Where bins were merged or dropped, by the cluster or here, the verdict is never `Full`: a
-//!   large cluster with many different nodes is `Unknown` for pods that do not fit in its bins.
+//! - A flavor whose bins were merged or dropped, by the cluster or here, is never `Full`. A large
+//!   cluster with many different nodes is `Unknown` for pods that do not fit in its bins.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
