@@ -101,7 +101,11 @@ impl Dispatcher {
             remote.phase.is_none() && (observation.attempt <= entry.facts.state.attempt || has_job);
         match observation.state {
             State::Gone => {
-                remote.ran = None;
+                // The agent may not have the order to run yet, and would start the job then. Once it
+                // has a tombstone, it reports again.
+                if !matches!(remote.phase, Some(Phase::Run | Phase::Suspend)) {
+                    remote.ran = None;
+                }
                 remote.gate.clear();
             }
             State::Running | State::Suspended | State::Succeeded | State::Failed => {

@@ -188,3 +188,17 @@ fn evicted_attempt_gets_no_run_after_restart() {
     assert!(said.iter().any(|action| action.starts_with("retry w")), "{said:?}");
     assert!(!said.iter().any(|action| action.starts_with("Run w")), "{said:?}");
 }
+
+/// The agent made the report before it had the order to run, and starts the job after it.
+#[test]
+fn report_from_before_the_order_to_run_releases_no_quota() {
+    let mut bench = Bench::running();
+    bench.observe("a", "w", 1, State::Gone);
+    assert!(bench.take().iter().any(|it| it.starts_with("retry w")));
+    let evicted = committed("w", "a", 1).with(|it| (it.cluster, it.evicted) = (None, true));
+    bench.written(WriteOutcome::Done, evicted);
+    let out = bench.take();
+    assert_eq!(out, ["Absent w/1 on a"], "it may run");
+    bench.observe("a", "w", 1, State::Gone);
+    assert!(bench.take().contains(&"release w".to_owned()));
+}
