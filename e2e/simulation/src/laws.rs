@@ -11,7 +11,7 @@ use crate::violation::Law;
 
 /// The longest time from submission to end without faults, beside the job's run time. Longer than
 /// the wait for a silent cluster, and shorter than its detection.
-const USUAL: Ms = 12_000;
+const USUAL: Ms = 8_000;
 
 /// Within this time after the last fault, clusters know the users' changes.
 const CHANGES_KNOWN_WITHIN: Ms = 60_000;
@@ -193,8 +193,9 @@ impl World {
         let others = others.filter_map(|other| Some((other, opened(&other)?)));
         // The hub's clock may have jumped back since.
         let was_just_opened = |other: usize| {
-            let since = self.clusters[other].gates_opened.get(&index).copied().unwrap_or_default();
-            self.now - since < self.plan.preemption_timeout.unwrap_or_default()
+            let opened = self.clusters[other].gates_opened.get(&index);
+            let timeout = self.plan.preemption_timeout.unwrap_or_default();
+            opened.is_none_or(|since| self.now - since < timeout)
         };
         let found: Vec<_> = others
             .filter(|(other, of)| (at - of).abs() + 1 < timeout && was_just_opened(*other))

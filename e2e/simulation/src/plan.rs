@@ -185,6 +185,11 @@ pub const FLAVORS: [&str; 2] = ["default", "spot"];
 const LAST_SUBMIT: Ms = 30_000;
 /// By then, an undisturbed hub has known its clusters for long.
 const ISOLATED_FROM: Ms = 30_000;
+/// How often, and how long, the first cluster of an isolated plan gets nothing. Shorter than the
+/// wait for the answer to a ping.
+const STUTTERS: Ms = 10;
+const STUTTER_EVERY: Ms = 5_000;
+const STUTTER_FOR: Ms = 4_700;
 
 impl Plan {
     pub fn of(seed: u64) -> Self {
@@ -286,7 +291,21 @@ impl Plan {
         if flavors.chance(500) && !plan.is_isolated() && !plan.faults.is_empty() {
             plan.pin(&mut flavors);
         }
+        if Dice::new(seed, 10).chance(700) && plan.is_isolated() {
+            plan.stutter();
+        }
         plan
+    }
+
+    /// The first cluster gets nothing for seconds, again and again, but not so long that its session
+    /// ends. It is asked for each workload first.
+    fn stutter(&mut self) {
+        let first = self.workloads.iter().map(|workload| workload.at).min().unwrap_or_default();
+        for number in 0..STUTTERS {
+            let at = first.saturating_sub(STUTTER_FOR / 2) + number * STUTTER_EVERY;
+            let until = at + STUTTER_FOR;
+            self.faults.push(Fault { at, until, kind: FaultKind::DownlinkCut(0) });
+        }
     }
 
     /// Each cluster lists one or both flavors.

@@ -47,14 +47,15 @@ pub(crate) struct Object {
 
 impl Object {
     pub(crate) fn note_commit(&mut self, cluster: usize, attempt: u64) {
-        if !self.committed.contains(&(cluster, attempt)) {
+        if self.committed.last() != Some(&(cluster, attempt)) {
             self.committed.push((cluster, attempt));
         }
     }
 
-    /// Whether the job was committed elsewhere or again after this commit.
+    /// Whether another attempt was committed after this one.
     pub(crate) fn has_later_commit(&self, cluster: usize, attempt: u64) -> bool {
-        self.committed.last().is_some_and(|last| *last != (cluster, attempt))
+        let last = self.committed.iter().rposition(|it| *it == (cluster, attempt));
+        last.is_some_and(|last| last + 1 < self.committed.len())
     }
 }
 
