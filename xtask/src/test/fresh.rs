@@ -15,7 +15,7 @@ use crate::report::{Counts, Failure, Report, Tier};
 const RANDOM: [(&str, &[&str]); 12] = [
     ("switchyard-api", &[]),
     ("switchyard-api test conversion", &[]),
-    ("switchyard-agent", &["proof::tests"]),
+    ("switchyard-agent", &["proof::tests", "capacity::room"]),
     ("switchyard-jobs", &[]),
     ("switchyard-ledger", &["laws"]),
     ("switchyard-audit", &["hostile"]),
