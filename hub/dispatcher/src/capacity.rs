@@ -11,7 +11,7 @@ mod room;
 mod tests;
 mod wire;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use switchyard_scheduler::{Amount, NodeSelectorTerm, PodSet, Requirement, Taint, TaintEffect};
 
@@ -103,9 +103,13 @@ type Charge = ((Name, Name, Name), i64);
 #[derive(Debug, Clone)]
 struct Assumed {
     charges: Vec<Charge>,
-    /// The cluster reserved quota for it, so the next report of quota includes it.
-    counted: bool,
+    /// When the cluster reserved quota for it: the next report of quota includes it.
+    counted: Option<UnixMillis>,
 }
+
+/// Milliseconds after a reservation until the last report is assumed to include it: the report may
+/// have come before the observation.
+const COUNTED_AT_LAST: i64 = 10_000;
 
 #[derive(Debug, Clone, Default)]
 pub struct ClusterCapacity {
@@ -113,6 +117,8 @@ pub struct ClusterCapacity {
     enforces_pins: bool,
     node_room: NodeRoom,
     assumed: BTreeMap<Uid, Assumed>,
+    /// Assumed workloads with quota, by the time of their reservation.
+    counted: BTreeSet<(UnixMillis, Uid)>,
     /// Sum of `assumed` by ClusterQueue, flavor and resource.
     sums: BTreeMap<(Name, Name, Name), i64>,
 }
@@ -171,14 +177,8 @@ impl ClusterCapacity {
             before.get(place).is_none_or(|before| queue.differs(before))
         };
         let changed = self.queues.iter().filter(is_new).map(|(place, _)| place.clone()).collect();
-        let counted: Vec<Uid> = self
-            .assumed
-            .iter()
-            .filter(|(_, assumed)| assumed.counted && !only_rooms)
-            .map(|(uid, _)| uid.clone())
-            .collect();
-        for uid in counted {
-            self.release_quota(&uid);
+        if !only_rooms {
+            self.release_counted_until(now);
         }
         changed
     }
@@ -213,15 +213,16 @@ impl ClusterCapacity {
             *self.sums.entry(key.clone()).or_default() += amount;
         }
         self.node_room.send(uid, placed.pods.into_iter().flatten().collect());
-        let assumed = Assumed { charges: placed.charges, counted: false };
+        let assumed = Assumed { charges: placed.charges, counted: None };
         self.assumed.insert(uid.clone(), assumed);
     }
 
     /// The cluster reserved quota for the workload: the next report of quota includes it.
     pub fn counted(&mut self, uid: &Uid, now: UnixMillis) {
         self.node_room.reserve(uid, now);
-        if let Some(assumed) = self.assumed.get_mut(uid) {
-            assumed.counted = true;
+        if let Some(assumed) = self.assumed.get_mut(uid).filter(|it| it.counted.is_none()) {
+            assumed.counted = Some(now);
+            self.counted.insert((now, uid.clone()));
         }
     }
 
@@ -231,13 +232,23 @@ impl ClusterCapacity {
         self.release_quota(uid);
     }
 
-    /// Ends deductions from the room on nodes that have lasted too long.
+    /// Ends deductions that have lasted too long. A cluster where nothing changes sends no report.
     pub fn expire(&mut self, now: UnixMillis) {
         self.node_room.expire(now);
+        self.release_counted_until(now.saturating_sub(COUNTED_AT_LAST));
+    }
+
+    fn release_counted_until(&mut self, time: UnixMillis) {
+        while let Some((_, uid)) = self.counted.first().filter(|(at, _)| *at <= time) {
+            self.release_quota(&uid.clone());
+        }
     }
 
     fn release_quota(&mut self, uid: &Uid) {
         let Some(assumed) = self.assumed.remove(uid) else { return };
+        if let Some(at) = assumed.counted {
+            self.counted.remove(&(at, uid.clone()));
+        }
         for (key, amount) in assumed.charges {
             if let Some(sum) = self.sums.get_mut(&key) {
                 *sum -= amount;

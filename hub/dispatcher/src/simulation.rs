@@ -159,7 +159,7 @@ impl World {
                     .filter(|_| phase != Phase::Absent);
                 let pins = self.dispatcher.flavor_pins(&self.dispatcher.hub_uid(&uid), &cluster);
                 let pin = pins.get("main", "cpu").filter(|_| phase != Phase::Absent);
-                if self.pins_are_off {
+                if self.pins_are_off && phase == Phase::Reserve {
                     self.unpinned.insert((uid.clone(), attempt));
                 }
                 let sent = Sent { attempt, phase, gate, pin: pin.map(ToOwned::to_owned) };

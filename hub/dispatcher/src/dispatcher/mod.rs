@@ -56,7 +56,8 @@ pub use stuck::{Stuck, StuckOutlook};
 
 /// Longest pause between two tries of a failing write, in milliseconds.
 pub(super) const MAX_WRITE_BACKOFF: i64 = 30_000;
-/// How many times the decisions after one event may cause others at once.
+/// How many times the decisions after one event may cause others at once. The rest waits for the
+/// next event.
 const MAX_ROUNDS: usize = 4;
 
 /// Summary of a cluster for its status and metrics.
@@ -83,7 +84,7 @@ pub struct Dispatcher {
     pub(crate) index: ClusterIndex,
     pub(crate) orphans: Orphans,
     pub(crate) uid_aliases: UidAliases,
-    replacements: Replacements,
+    pub(crate) replacements: Replacements,
     /// Workloads learned since orphans were last matched with them.
     pub(crate) new_workloads: BTreeSet<Uid>,
     pub(crate) breaker: Breaker,
@@ -362,7 +363,7 @@ impl Dispatcher {
                 self.uid_aliases.forget(uid);
             }
             self.index.unlist(&mut entry);
-            self.replacements.remove(uid, |uid| self.entries.contains_key(uid));
+            self.replacements.remove(uid);
             self.waiting_for_inventories.remove(uid);
             return;
         }

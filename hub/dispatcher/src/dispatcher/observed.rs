@@ -101,8 +101,8 @@ impl Dispatcher {
             remote.phase.is_none() && (observation.attempt <= entry.facts.state.attempt || has_job);
         match observation.state {
             State::Gone => {
-                // The agent may not have the order to run yet, and would start the job then. Once it
-                // has a tombstone, it reports again.
+                // The report may be from before the order to run, which still starts the job. The
+                // agent reports again for the tombstone.
                 if !matches!(remote.phase, Some(Phase::Run | Phase::Suspend)) {
                     remote.ran = None;
                 }

@@ -129,15 +129,14 @@ impl Dispatcher {
         now: UnixMillis,
     ) -> Option<&'a Refusal> {
         let facts = &entry.facts;
-        let of = |flavors| entry.refusals.0.get(&(cluster.clone(), flavors));
-        let both = [of(None), of(Some(facts.charged.clone()))].into_iter().flatten();
-        let refusal =
-            both.filter(|refusal| now < refusal.until).max_by_key(|refusal| refusal.until)?;
         let changed = self
             .clusters
             .get(cluster)
             .map_or(0, |known| known.changed_for(&facts.namespace, &facts.queue));
-        (changed <= refusal.event).then_some(refusal)
+        let of = |flavors| entry.refusals.0.get(&(cluster.clone(), flavors));
+        let both = [of(None), of(Some(facts.charged.clone()))].into_iter().flatten();
+        let counts = |it: &&Refusal| now < it.until && changed <= it.event;
+        both.filter(counts).max_by_key(|refusal| refusal.until)
     }
 
     /// When the first refusal of the workload's clusters ends.

@@ -17,9 +17,9 @@ use super::Dispatcher;
 use super::tracked_workload::TrackedWorkload;
 use crate::{DispatchAction, Name, Uid, UnixMillis, WorkloadFacts};
 
-/// Which slices replace which, by uid.
+/// Which tracked slices replace which, by uid.
 #[derive(Debug, Default)]
-pub(super) struct Replacements {
+pub(crate) struct Replacements {
     newer: BTreeMap<Uid, BTreeSet<Uid>>,
     /// The slice that a slice replaces.
     replaced: BTreeMap<Uid, Uid>,
@@ -27,23 +27,41 @@ pub(super) struct Replacements {
 
 impl Replacements {
     pub(super) fn add(&mut self, newer: &WorkloadFacts) {
-        let Some(replaced) = &newer.replaces else { return };
-        self.newer.entry(replaced.clone()).or_default().insert(newer.uid.clone());
-        self.replaced.insert(newer.uid.clone(), replaced.clone());
+        let Some(replaced) = newer.replaces.clone() else { return };
+        // After `remove` the link may lead to an earlier slice.
+        if !self.replaced.contains_key(&newer.uid) {
+            self.link(newer.uid.clone(), replaced);
+        }
     }
 
-    /// Forgets a slice that is no longer tracked, once no later one is tracked either.
-    pub(super) fn remove(&mut self, uid: &Uid, is_tracked: impl Fn(&Uid) -> bool) {
-        let mut uid = uid.clone();
-        while !self.newer.contains_key(&uid) && !is_tracked(&uid) {
-            let Some(before) = self.replaced.remove(&uid) else { return };
-            let Some(newer) = self.newer.get_mut(&before) else { return };
-            newer.remove(&uid);
+    fn link(&mut self, newer: Uid, replaced: Uid) {
+        self.newer.entry(replaced.clone()).or_default().insert(newer.clone());
+        self.replaced.insert(newer, replaced);
+    }
+
+    /// Forgets a slice that is no longer tracked. Those that replaced it replace the one before it.
+    pub(super) fn remove(&mut self, uid: &Uid) {
+        let before = self.replaced.remove(uid);
+        if let Some(before) = &before
+            && let Some(newer) = self.newer.get_mut(before)
+        {
+            newer.remove(uid);
             if newer.is_empty() {
-                self.newer.remove(&before);
+                self.newer.remove(before);
             }
-            uid = before;
         }
+        for newer in self.newer.remove(uid).into_iter().flatten() {
+            match &before {
+                Some(before) => self.link(newer, before.clone()),
+                None => drop(self.replaced.remove(&newer)),
+            }
+        }
+    }
+
+    /// Number of links.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.replaced.len()
     }
 
     /// All slices after this one.

@@ -120,8 +120,8 @@ fn refused_object_is_refused_in_all_flavors() {
     assert!(out.iter().all(|it| !it.starts_with("Reserve")), "{out:?}");
 }
 
-/// The engine charges flavors in turn. Were the hub to wait for the end of the refusal, each round
-/// would begin with the cluster that refuses.
+/// The engine charges flavors in turn. If the hub waited for the end of the refusal, each round
+/// would ask the refusing cluster first.
 #[test]
 fn flavor_that_no_cluster_has_is_retried_before_refusals_end() {
     let settings =
@@ -136,6 +136,25 @@ fn flavor_that_no_cluster_has_is_retried_before_refusals_end() {
     let out = bench.take();
     let until = format!("give back w until {}", bench.now + first);
     assert!(out.iter().any(|it| it.starts_with(&until)), "{out:?}");
+}
+
+#[test]
+fn refusal_after_a_change_of_the_queue_counts() {
+    let settings =
+        DispatcherSettings { refusal_backoff: (20_000, 320_000), ..DispatcherSettings::default() };
+    let mut bench = Bench::with(settings, &[("a", 2000, 4000)]);
+    bench.apply(rules(false, &[]));
+    bench.reserve(charged("w", "default"));
+    bench.observe("a", "w", 1, State::Refused);
+    bench.capacity("a", 3000, 5000);
+    bench.reserve(charged("w", "default"));
+    bench.later(1_000);
+    let attempt = bench.dispatcher.entries["w"].highest_attempt;
+    bench.observe("a", "w", attempt, State::Unfit);
+    bench.take();
+    bench.reserve(charged("w", "default"));
+    let out = bench.take();
+    assert!(out.iter().all(|it| !it.starts_with("Reserve")), "{out:?}");
 }
 
 /// The API never showed the reservation, so nothing but the parked workload names the check.

@@ -313,3 +313,27 @@ fn first_slice_waits_while_a_later_one_runs() {
     let out = bench.take();
     assert!(out.iter().all(|it| !it.starts_with("Reserve")), "{out:?}");
 }
+
+#[test]
+fn job_that_was_scaled_often_keeps_few_links() {
+    let mut bench = taken_over();
+    for number in 0..50 {
+        let name = |number: usize| format!("x{}", "+".repeat(number));
+        let (before, uid) = match number {
+            0 => ("x".to_owned(), name(1)),
+            _ => (name(number), name(number + 1)),
+        };
+        let slice = WorkloadFacts {
+            replaces: Some((*before).into()),
+            ..committed(&uid, "a", 1).with(|it| it.cluster_uid = Some("w".into()))
+        };
+        bench.apply(DispatchEvent::WorkloadChanged(slice));
+        let finished = committed(&before, "a", 1).with(|it| {
+            it.finished = true;
+            it.cluster_uid = Some("w".into());
+        });
+        bench.apply(DispatchEvent::WorkloadChanged(finished));
+        bench.apply(DispatchEvent::WorkloadDeleted { uid: (*before).into() });
+    }
+    assert!(bench.dispatcher.replacements.len() <= 2, "{:?}", bench.dispatcher.replacements);
+}
