@@ -90,7 +90,9 @@ fn job_runs_in_the_charged_flavor_or_a_mapped_one() {
         let pins = runs_in(&tenant, "west", "pinned", &charged).await;
         assert_eq!(pins, Some(format!(r#"{{"main":{{"cpu":"{charged}"}}}}"#)));
 
-        // The queue loses the flavor: what runs stays, and the next job is refused with a reason.
+        // The queue loses the flavor: the next job is refused with a reason.
+        tenant.hub_jobs().delete("pinned", &DeleteParams::background()).await.unwrap();
+        tenant.await_empty("west", SOON).await.unwrap();
         list_flavors(fleet, &tenant, "west", &[&other]).await;
         tenant.submit(tenant.job("refused").cpu("1").run_forever()).await.unwrap();
         let says = format!(
