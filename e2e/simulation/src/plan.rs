@@ -298,7 +298,7 @@ impl Plan {
     }
 
     /// The first cluster gets nothing for seconds, again and again, but not so long that its session
-    /// ends. It is asked for each workload first.
+    /// ends.
     fn stutter(&mut self) {
         let first = self.workloads.iter().map(|workload| workload.at).min().unwrap_or_default();
         for number in 0..STUTTERS {

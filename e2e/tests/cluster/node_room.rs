@@ -70,11 +70,11 @@ fn job_goes_where_its_pods_have_nodes() {
         shows_on_nodes(&fleet, &tenant, "west", |free| free == "2").await;
         shows_on_nodes(&fleet, &tenant, "east", |free| free == "8").await;
         runs_on(&tenant, job("small", "1"), "small", "west").await;
-        runs_on(&tenant, job("large", "4"), "large", "east").await;
         shows_on_nodes(&fleet, &tenant, "west", |free| free == "1").await;
         // Each of its pods finds room on `west`, but both together only on `east`.
         let gang = job("gang", "1").parallelism(2).completions(2);
         runs_on(&tenant, gang, "gang", "east").await;
+        runs_on(&tenant, job("large", "4"), "large", "east").await;
 
         // No cluster has room for the next one. It goes where it would by quota.
         cordon(&fleet, "east", true).await;

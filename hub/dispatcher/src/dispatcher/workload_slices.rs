@@ -39,7 +39,7 @@ impl Replacements {
         self.replaced.insert(newer, replaced);
     }
 
-    /// Forgets a slice that is no longer tracked. Those that replaced it replace the one before it.
+    /// Forgets a slice that is no longer tracked. Its successors then replace its predecessor.
     pub(super) fn remove(&mut self, uid: &Uid) {
         let before = self.replaced.remove(uid);
         if let Some(before) = &before

@@ -172,8 +172,8 @@ impl Entry {
     /// Whether a job was reported as removed, was created again by a late creation, and has ended.
     ///
     /// The hub must learn of the end, or it would run the job again. If it has the report of the
-    /// removal, the end of the removed job itself no longer counts. A pod group that was created
-    /// again is not told apart from the removed one.
+    /// removal, the end of the removed job itself no longer counts. The agent cannot tell
+    /// a pod group that was created again from the removed one.
     pub(crate) fn has_ended_after_removal(&self) -> bool {
         let removed = self.end.as_ref().filter(|it| it.observation.state() == State::Evicted);
         let job = self.job.as_ref().filter(|job| job.end.is_some());
