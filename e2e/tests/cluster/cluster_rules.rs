@@ -12,6 +12,7 @@ use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::wait::{always, eventually};
 
 use crate::common::fleet;
+use crate::trouble::why;
 
 const SOON: Duration = Duration::from_secs(45);
 
@@ -31,16 +32,6 @@ async fn default_of(fleet: &Fleet, tenant: &Tenant<'_>, affinity: Value) {
 async fn lands_on(tenant: &Tenant<'_>, job: &str, cluster: &str) {
     let row = tenant.await_status(job, cluster, SOON, |row| row.cluster.is_some()).await.unwrap();
     assert_eq!(row.cluster.as_deref(), Some(cluster), "{job}");
-}
-
-async fn explained(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> String {
-    let args = switchyard::explain::Args {
-        workload: format!("job/{job}"),
-        namespace: None,
-        config: None,
-        output: switchyard::Output::default(),
-    };
-    switchyard::explain::run(fleet.hub().admin.clone(), tenant.name(), &args).await.unwrap()
 }
 
 #[test]
@@ -74,7 +65,7 @@ fn jobs_go_where_rules_and_cost_say() {
         for (name, _, cluster) in annotations {
             lands_on(&tenant, name, cluster).await;
         }
-        let text = explained(fleet, &tenant, "named").await;
+        let text = why(fleet, &tenant, "named").await;
         let east = text.lines().find(|line| line.starts_with("east")).unwrap_or_default();
         assert!(east.ends_with("no: switchyard.dev/clusters requires west"), "{text}");
 
@@ -122,7 +113,7 @@ fn job_without_allowed_cluster_waits_for_a_label() {
             .await_status("zoned", "waits", SOON, |row| row.reason.contains(&waits))
             .await
             .unwrap();
-        let text = explained(fleet, &tenant, "zoned").await;
+        let text = why(fleet, &tenant, "zoned").await;
         assert_eq!(
             text.lines().filter(|line| line.ends_with(&format!("no: {says}"))).count(),
             2,

@@ -15,6 +15,7 @@ use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec};
 
 use crate::common::fleet;
+use crate::trouble::why;
 
 const SOON: Duration = Duration::from_secs(60);
 const QUOTA: &[(&str, &str)] = &[("cpu", "8")];
@@ -67,16 +68,6 @@ async fn runs_in(tenant: &Tenant<'_>, cluster: &str, job: &str, flavor: &str) ->
     .unwrap()
 }
 
-async fn explained(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> String {
-    let args = switchyard::explain::Args {
-        workload: format!("job/{job}"),
-        namespace: None,
-        config: None,
-        output: switchyard::Output::default(),
-    };
-    switchyard::explain::run(fleet.hub().admin.clone(), tenant.name(), &args).await.unwrap()
-}
-
 #[test]
 fn job_runs_in_the_charged_flavor_or_a_mapped_one() {
     fixture::run(async {
@@ -111,7 +102,7 @@ fn job_runs_in_the_charged_flavor_or_a_mapped_one() {
         configure(fleet, &tenant, json!({"policy": "None", "mapping": null})).await;
         tenant.submit(tenant.job("free").cpu("1").run_forever()).await.unwrap();
         assert_eq!(runs_in(&tenant, "west", "free", &other).await, None, "nothing is pinned");
-        let text = explained(fleet, &tenant, "free").await;
+        let text = why(fleet, &tenant, "free").await;
         assert!(!text.contains("is charged"), "{text}");
     });
 }
@@ -151,7 +142,7 @@ fn job_runs_only_where_its_charged_flavor_is() {
         let row =
             tenant.await_status("third", "why it waits", SOON, |row| row.reason.contains(&says));
         assert_eq!(row.await.unwrap().cluster, None);
-        let text = explained(fleet, &tenant, "third").await;
+        let text = why(fleet, &tenant, "third").await;
         assert!(text.contains(&says), "{text}");
         println!("{text}");
     });
@@ -247,7 +238,7 @@ fn other_flavor_of_a_stock_worker_is_shown() {
         runs_in(&tenant, "stock", "free", &other).await;
         let says = format!("Flavor:    cpu of main runs in {other}; {charged} is charged");
         eventually(SOON, "the hub to show the flavor in use", async || {
-            let text = explained(fleet, &tenant, "free").await;
+            let text = why(fleet, &tenant, "free").await;
             ensure!(text.contains(&says), "{text}");
             Ok(())
         })

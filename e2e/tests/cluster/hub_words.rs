@@ -14,7 +14,7 @@ use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{ClusterSpec, JobBuilder, NodeSpec, fixture, queues, ready};
 
-use crate::trouble::{break_creation, command, cordon, mend_creation, template};
+use crate::trouble::{break_creation, command, cordon, mend_creation, template, why};
 use crate::waiting_jobs::shown;
 
 const SOON: Duration = Duration::from_secs(120);
@@ -38,7 +38,7 @@ impl Words {
 /// The words about a job, once the verdict has these.
 async fn words(fleet: &Fleet, tenant: &Tenant<'_>, job: &str, verdict: &str) -> Words {
     let said = eventually(SOON, format!("a verdict on {job} with {verdict:?}"), async || {
-        let why = command(fleet, &["why", "-n", tenant.name(), job]).await;
+        let why = why(fleet, tenant, job).await;
         let jobs = command(fleet, &["get", "jobs", "-n", tenant.name()]).await;
         let row = jobs.lines().find(|line| line.starts_with(job)).unwrap_or_default().to_owned();
         let words = Words { why, row };

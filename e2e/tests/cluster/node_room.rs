@@ -12,7 +12,7 @@ use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{ClusterSpec, JobBuilder, NodeSpec, fixture, queues};
 
 use crate::common::WORKERS;
-use crate::trouble::{command, cordon};
+use crate::trouble::{command, cordon, why};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -93,7 +93,7 @@ fn job_goes_where_its_pods_have_nodes() {
             .await_status("waits", "no cluster", SOON, |row| row.cluster.is_none())
             .await
             .unwrap();
-        let why = command(&fleet, &["why", "-n", tenant.name(), "waits"]).await;
+        let why = why(&fleet, &tenant, "waits").await;
         let says = "its pods would wait for a node: a pod of main requests cpu 8, and no node has";
         assert_eq!(why.matches(says).count(), 2, "{why}");
     });

@@ -16,7 +16,7 @@ use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
 
 use crate::node_room::shows_on_nodes;
-use crate::trouble::{command, cordon};
+use crate::trouble::{command, cordon, why};
 
 const SOON: Duration = Duration::from_secs(120);
 const WORKERS: [&str; 2] = ["west", "east"];
@@ -73,7 +73,7 @@ fn job_without_ready_pod_moves_and_then_stays() {
             .annotation(names::ON_STUCK, "20s/1");
         tenant.submit(stuck).await.unwrap();
         said(&tenant, "stuck", "onStuck moves it to another cluster at ").await;
-        let why = command(&fleet, &["why", "-n", tenant.name(), "stuck"]).await;
+        let why = why(&fleet, &tenant, "stuck").await;
         assert!(why.starts_with("Verdict:   Admitted, and in trouble: on \"west\": "), "{why}");
 
         // It goes to the other cluster, and its only move is used.

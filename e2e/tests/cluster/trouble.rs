@@ -66,6 +66,11 @@ async fn is_said(tenant: &Tenant<'_>, job: &str, reason: &str, since: Instant) -
     message
 }
 
+/// The output of `switchyard why` for a job.
+pub(crate) async fn why(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> String {
+    command(fleet, &["why", "-n", tenant.name(), job]).await
+}
+
 pub(crate) async fn command(fleet: &Fleet, words: &[&str]) -> String {
     let kubeconfig = fleet.hub().kubeconfig().to_str().unwrap().to_owned();
     let command = ["switchyard", "--kubeconfig", &kubeconfig];
