@@ -118,20 +118,23 @@ fn second_reservation_resets_eviction_conditions() {
     ");
 }
 
-#[test]
-fn dispatch_is_one_write() {
-    let dispatch = Dispatch {
+fn to_west() -> Dispatch {
+    Dispatch {
         check: "mk".into(),
         cluster: "west".into(),
         attempt: 3,
         adopts: None,
         other_flavors: Vec::new(),
-    };
+    }
+}
+
+#[test]
+fn dispatch_is_one_write() {
     let edit = dispatched_status(
         begun(&fixtures::workload("a"), 30),
         two_cpus(),
         &[],
-        &dispatch,
+        &to_west(),
         fixtures::at(30),
     );
     insta::assert_snapshot!(rendered(&edit.status), @r#"
@@ -177,18 +180,11 @@ fn dispatched_pods_count_as_placed() {
     let mut admission = two_cpus();
     admission.pod_set_assignments[0].delayed_topology_request =
         Some(DelayedTopologyRequestState::Pending);
-    let dispatch = Dispatch {
-        check: "mk".into(),
-        cluster: "west".into(),
-        attempt: 3,
-        adopts: None,
-        other_flavors: Vec::new(),
-    };
     let edit = dispatched_status(
         begun(&fixtures::workload("a"), 30),
         admission,
         &[],
-        &dispatch,
+        &to_west(),
         fixtures::at(30),
     );
     insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
