@@ -68,7 +68,7 @@ impl ObservationCache {
             no_ready_pod: report.no_ready_pod,
             origin: report.origin.as_ref().map(CopyOrigin::from),
             gate: report.preemption_gate.as_ref().map(PreemptionGate::from),
-            flavors: admitted_flavors(&report.workload_status).filter(|_| wanted).map(Arc::new),
+            flavors: wanted.then(|| admitted_flavors(&report.workload_status)).flatten(),
         }
     }
 
@@ -156,7 +156,7 @@ fn is_of_use(dispatcher: &Dispatcher, cluster: &Name, uid: &Uid) -> bool {
 
 /// The flavors by pod set and resource in the admission of a Workload's status. A cluster may send
 /// anything: what cannot be flavors is none.
-fn admitted_flavors(status: &[u8]) -> Option<FlavorPins> {
+fn admitted_flavors(status: &[u8]) -> Option<Arc<FlavorPins>> {
     #[derive(Deserialize)]
     struct Status {
         admission: Admission,
@@ -179,7 +179,7 @@ fn admitted_flavors(status: &[u8]) -> Option<FlavorPins> {
     let rows = status.admission.pod_set_assignments.iter().flat_map(|of| {
         of.flavors.iter().map(|(resource, flavor)| (&*of.name, &**resource, &**flavor))
     });
-    FlavorPins::from_rows(rows).ok()
+    FlavorPins::from_rows(rows).ok().map(Arc::new)
 }
 
 /// None if the agent sent no JSON object.

@@ -6,12 +6,10 @@
 
 use super::Dispatcher;
 use super::cluster_answers::{ClusterAnswer, none_can, waits_for};
-use super::pins::PinCheck;
+use super::pins::{PinCheck, pins_by};
 use super::tracked_workload::{Nomination, TrackedWorkload};
 use crate::capacity::NodeFit;
-use crate::{
-    ClusterPins, DispatchAction, DispatchMode, Name, Phase, State, UnixMillis, WorkloadWrite,
-};
+use crate::{DispatchAction, DispatchMode, Name, Phase, State, UnixMillis, WorkloadWrite};
 
 impl Dispatcher {
     /// Looks for a cluster: offers, commits, records what it waits for, or returns the reservation.
@@ -345,8 +343,7 @@ impl Dispatcher {
     /// Deducts the workload from a cluster's capacity until a report counts it.
     pub(super) fn assume(&mut self, entry: &TrackedWorkload, cluster: &Name) {
         let facts = &entry.facts;
-        let rules = entry.check().and_then(|check| self.pin_rules.get(check));
-        let pins = ClusterPins::new(&facts.charged, rules, cluster);
+        let pins = pins_by(&self.pin_rules, facts, entry.check(), cluster);
         if let Some(known) = self.clusters.get_mut(cluster) {
             let place = (&facts.namespace, &facts.queue);
             known.capacity.assume(&facts.uid, place, &facts.pod_sets, pins);

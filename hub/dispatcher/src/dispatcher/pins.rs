@@ -1,5 +1,7 @@
 //! Which flavors a cluster must use for a workload.
 
+use std::collections::BTreeMap;
+
 use super::Dispatcher;
 use super::cluster_answers::none_can;
 use super::tracked_workload::TrackedWorkload;
@@ -16,6 +18,16 @@ pub(super) enum PinCheck {
     Mismatch,
 }
 
+/// The flavors that a cluster must use for a workload of this check.
+pub(super) fn pins_by<'a>(
+    rules: &'a BTreeMap<Name, PinRules>,
+    facts: &'a WorkloadFacts,
+    check: Option<&Name>,
+    cluster: &'a str,
+) -> ClusterPins<'a> {
+    ClusterPins::new(&facts.charged, check.and_then(|check| rules.get(check)), cluster)
+}
+
 impl Dispatcher {
     /// The flavors that a cluster must use for a workload of this check.
     pub(super) fn cluster_pins<'a>(
@@ -24,8 +36,7 @@ impl Dispatcher {
         check: Option<&Name>,
         cluster: &'a str,
     ) -> ClusterPins<'a> {
-        let rules = check.and_then(|check| self.pin_rules.get(check));
-        ClusterPins::new(&facts.charged, rules, cluster)
+        pins_by(&self.pin_rules, facts, check, cluster)
     }
 
     /// The flavors that a cluster must use for a workload, under the cluster's names.

@@ -17,8 +17,7 @@ use switchyard_syntax::flavor_pins::FlavorPins;
 
 use super::Dispatcher;
 use super::tracked_workload::TrackedWorkload;
-use crate::STUCK;
-use crate::{Name, Reason, State, UnixMillis};
+use crate::{Name, Reason, STUCK, State, UnixMillis};
 
 /// One cluster's refusal of one workload.
 #[derive(Debug, Clone)]

@@ -20,7 +20,7 @@ use crate::{
 /// Reason of a later replica's [`crate::RetriedAttempt`].
 pub(super) const FOLLOWS: &str = "FollowsFirstReplica";
 
-fn joined(reasons: &[Reason]) -> String {
+fn join_messages(reasons: &[Reason]) -> String {
     reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join(", ")
 }
 
@@ -69,7 +69,7 @@ impl Dispatcher {
         };
         entry.request_absence(None, now, out);
         if let Some(reasons) = self.flavors_unusable(entry, &cluster) {
-            let why = joined(&reasons);
+            let why = join_messages(&reasons);
             let message =
                 format!("Worker cluster \"{cluster}\", which has the first replica: {why}");
             self.return_reservation(entry, message, now, out);
@@ -107,7 +107,7 @@ impl Dispatcher {
             ));
         }
         let refusal = self.refusal(entry, cluster, now)?;
-        let reported = joined(&refusal.reasons);
+        let reported = join_messages(&refusal.reasons);
         let until = refusal.until;
         entry.wake_at(until);
         Some(format!(

@@ -317,7 +317,7 @@ fn copy_of_an_earlier_charge_is_not_committed() {
     assert_eq!(mismatches, [FlavorMismatch { pod_set, resource, pin, used }]);
 }
 
-/// The Workload changed between the engine's decision and the batch that told of it.
+/// The Workload changed after the engine's decision, before the dispatcher read both.
 #[test]
 fn reservation_of_an_older_version_brings_its_charge() {
     let mut bench = bench();
