@@ -13,7 +13,7 @@ mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use switchyard_scheduler::{Amount, NodeSelectorTerm, PodSet, Requirement, Taint, TaintEffect};
+use switchyard_scheduler::{Amount, NodeSelectorTerm, PodSet, Requirement, Taint};
 
 use super::{ClusterPins, Name, Reason, Uid, UnixMillis};
 use node_room::NodeRoom;
@@ -514,10 +514,7 @@ fn groups(flavors: &[QueueFlavor]) -> Vec<ResourceGroup<'_>> {
 
 /// A taint of the flavor that keeps the pods off.
 fn untolerated<'a>(pod_set: &PodSet, flavor: &'a QueueFlavor) -> Option<&'a Taint> {
-    flavor.taints.iter().find(|taint| {
-        taint.effect != TaintEffect::PreferNoSchedule
-            && !pod_set.tolerations.iter().any(|t| t.tolerates(taint))
-    })
+    flavor.taints.iter().find(|taint| taint.repels(&pod_set.tolerations))
 }
 
 /// Whether node selector and required node affinity allow the flavor. Only label keys of the

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::cluster_queue::FlavorGroup;
-use crate::{Amount, Cause, Name, NodeSelectorTerm, PodSet, ResourceFlavor, TaintEffect};
+use crate::{Amount, Cause, Name, NodeSelectorTerm, PodSet, ResourceFlavor};
 
 /// The pins of a pod set for its requested resources of a group: resource and flavor.
 fn pins<'a>(
@@ -57,14 +57,8 @@ pub(crate) fn pin_not_listed(
 
 /// `None` if the pods may use the flavor.
 pub(crate) fn mismatch(flavor: &ResourceFlavor, pod_set: &PodSet) -> Option<Cause> {
-    let tolerated = |taint| {
-        let all = pod_set.tolerations.iter().chain(&flavor.tolerations);
-        all.into_iter().any(|toleration| toleration.tolerates(taint))
-    };
-    let taint = (flavor.node_taints.iter())
-        .filter(|taint| taint.effect != TaintEffect::PreferNoSchedule)
-        .find(|taint| !tolerated(taint));
-    if let Some(taint) = taint {
+    let tolerations = || pod_set.tolerations.iter().chain(&flavor.tolerations);
+    if let Some(taint) = flavor.node_taints.iter().find(|taint| taint.repels(tolerations())) {
         return Some(Cause::UntoleratedTaint { flavor: flavor.name.clone(), taint: taint.clone() });
     }
     let labels = &flavor.node_labels;

@@ -34,6 +34,14 @@ pub struct Taint {
     pub effect: TaintEffect,
 }
 
+impl Taint {
+    /// Whether the taint keeps off pods that have these tolerations.
+    pub fn repels<'a>(&self, tolerations: impl IntoIterator<Item = &'a Toleration>) -> bool {
+        self.effect != TaintEffect::PreferNoSchedule
+            && !tolerations.into_iter().any(|toleration| toleration.tolerates(self))
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum TolerationOperator {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{CapacityLeaf, NodeSelectorTerm, Taint, TaintEffect, Toleration};
+use crate::{CapacityLeaf, NodeSelectorTerm, Taint, Toleration};
 
 /// Tolerations and selectors of pods.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,8 @@ pub(super) enum Exclusion<'a> {
 impl PodFilter<'_> {
     /// `None` if the pods may use a leaf.
     pub(super) fn exclusion<'a>(&self, leaf: &'a CapacityLeaf) -> Option<Exclusion<'a>> {
-        if let Some(taint) = leaf.taints.iter().find(|taint| self.is_repelled_by(taint)) {
+        let tolerations = || self.tolerations.iter().copied();
+        if let Some(taint) = leaf.taints.iter().find(|taint| taint.repels(tolerations())) {
             return Some(Exclusion::Taint(taint));
         }
         let has =
@@ -34,11 +35,6 @@ impl PodFilter<'_> {
         }
         let fits = self.affinity.is_empty() || self.affinity.iter().any(|term| admits(term, leaf));
         (!fits).then_some(Exclusion::Affinity)
-    }
-
-    fn is_repelled_by(&self, taint: &Taint) -> bool {
-        taint.effect != TaintEffect::PreferNoSchedule
-            && !self.tolerations.iter().any(|toleration| toleration.tolerates(taint))
     }
 }
 

@@ -14,8 +14,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Taint, Toleration};
+use k8s_openapi::api::core::v1::Taint;
 use switchyard_api::v1beta2::ResourceFlavor;
+use switchyard_controller::engine::convert::nodes::taints_beyond;
 use switchyard_controller::stores::FreeNode;
 use switchyard_proto::room::{
     MAX_ALL_BINS, MAX_AMOUNT, MAX_BINS, MAX_FLAVORS, MAX_RESOURCES, MAX_TAINTS,
@@ -56,7 +57,7 @@ pub(super) fn rooms(nodes: &[FreeNode], flavors: &[ResourceFlavor]) -> Vec<v1::F
         let mut reported_nodes = Vec::new();
         for node in open {
             let Some(free) = reported(&node.free) else { continue };
-            let taints = own_taints(node.taints(), flavor);
+            let taints = own_taints(&taints_beyond(node.taints(), flavor));
             leaves_out |= taints.is_none() || free.len() < node.free.len();
             reported_nodes.extend(taints.map(|taints| (taints, free)));
         }
@@ -71,32 +72,13 @@ pub(super) fn rooms(nodes: &[FreeNode], flavors: &[ResourceFlavor]) -> Vec<v1::F
     labelled.iter().map(room).collect()
 }
 
-/// The taints that pods of the flavor do not tolerate because of the flavor. `None` if there are
-/// too many.
-fn own_taints(taints: &[Taint], flavor: &ResourceFlavor) -> Option<OwnTaints> {
-    let value = |taint: &Taint| taint.value.clone().unwrap_or_default();
-    let by_flavor = |taint: &Taint| {
-        let same = |it: &Taint| {
-            it.key == taint.key && it.effect == taint.effect && value(it) == value(taint)
-        };
-        flavor.spec.node_taints.iter().any(same)
-            || flavor.spec.tolerations.iter().any(|it| tolerates(it, taint))
+/// The taints for which pods need a toleration of their own. `None` if there are too many.
+fn own_taints(taints: &[&Taint]) -> Option<OwnTaints> {
+    let own = |taint: &&Taint| {
+        (taint.key.clone(), taint.value.clone().unwrap_or_default(), taint.effect.clone())
     };
-    let own: OwnTaints = taints
-        .iter()
-        .filter(|taint| taint.effect != "PreferNoSchedule" && !by_flavor(taint))
-        .map(|taint| (taint.key.clone(), value(taint), taint.effect.clone()))
-        .collect();
+    let own: OwnTaints = taints.iter().map(own).collect();
     (own.len() <= MAX_TAINTS).then_some(own)
-}
-
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let (key, effect) = (text(&toleration.key), text(&toleration.effect));
-    let exists = toleration.operator.as_deref() == Some("Exists");
-    (effect.is_empty() || effect == taint.effect)
-        && ((key.is_empty() && exists) || key == taint.key)
-        && (exists || text(&toleration.value) == text(&taint.value))
 }
 
 /// Counts equal nodes, in at most so many bins. Returns also whether bins were merged or dropped

@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Taint};
 use switchyard_api::quantity::amount_of;
+use switchyard_api::v1beta2::ResourceFlavor;
 use switchyard_platform::store::Key;
 use switchyard_scheduler::{Amount, CapacityLeaf, Event, Name};
 
@@ -20,6 +21,22 @@ pub(crate) fn event(stores: &Stores, key: &Key) -> Event {
         Some(node) => Event::CapacityLeaf(Box::new(leaf(&node))),
         None => Event::CapacityLeafDeleted { name: Name::from(&*key.name) },
     }
+}
+
+/// The taints of a node for which pods of the flavor need a toleration of their own.
+#[must_use]
+pub fn taints_beyond<'a>(taints: &'a [Taint], flavor: &ResourceFlavor) -> Vec<&'a Taint> {
+    let spec = &flavor.spec;
+    let tolerations: Vec<_> = spec.tolerations.iter().map(selector::toleration).collect();
+    let value = |taint: &Taint| taint.value.clone().unwrap_or_default();
+    let is_named = |taint: &Taint| {
+        spec.node_taints
+            .iter()
+            .any(|it| it.key == taint.key && it.effect == taint.effect && value(it) == value(taint))
+    };
+    let repels =
+        |taint: &Taint| selector::taint(taint).is_none_or(|taint| taint.repels(&tolerations));
+    taints.iter().filter(|taint| !is_named(taint) && repels(taint)).collect()
 }
 
 /// Why a node of a flavor does not count for the flavor's topology.

@@ -15,7 +15,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use switchyard_scheduler::{PodSet, Taint, TaintEffect, Toleration};
+use switchyard_scheduler::{PodSet, Taint, Toleration};
 
 use crate::Name;
 
@@ -80,9 +80,7 @@ impl PodShape {
     /// admission plugin `ExtendedResourceToleration` is on, pods get one for a taint that is named
     /// like a device that they request. Reports do not say whether it is on: assume that it is.
     fn tolerates(&self, taint: &Taint) -> bool {
-        taint.effect == TaintEffect::PreferNoSchedule
-            || self.requests.contains_key(taint.key.as_str())
-            || self.tolerations.iter().any(|toleration| toleration.tolerates(taint))
+        self.requests.contains_key(taint.key.as_str()) || !taint.repels(&self.tolerations)
     }
 }
 
@@ -290,6 +288,8 @@ fn share(amounts: &BTreeMap<Name, i64>, largest: &BTreeMap<Name, i64>) -> i64 {
 mod tests {
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
+
+    use switchyard_scheduler::TaintEffect;
 
     use super::*;
 
