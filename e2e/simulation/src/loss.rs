@@ -123,6 +123,21 @@ impl World {
         }
     }
 
+    /// The hub adopts an attempt that may run beside a later one. From now on the attempt that ran
+    /// instead is the duplicate, until its cluster had the time to remove it.
+    pub(crate) fn excuse_replaced_duplicate(
+        &mut self,
+        workload: usize,
+        (cluster, attempt): (usize, u64),
+        adopted: (usize, u64),
+    ) {
+        if cluster != adopted.0 && self.excused(adopted.0, workload, adopted.1) {
+            let it = &mut self.clusters[cluster];
+            it.excused_attempts.insert((workload, attempt));
+            it.well_since = None;
+        }
+    }
+
     /// Whether the cluster itself is healthy: a leading hub hears it, and it can act.
     fn is_well(&self, cluster: usize) -> bool {
         let it = &self.clusters[cluster];

@@ -45,8 +45,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         says: "taints are not looked at",
         file: "flavors/filters.rs",
         changes: &[(
-            ".find(|taint| !tolerated(taint));",
-            ".find(|taint| !tolerated(taint)).filter(|_| false);",
+            "flavor.node_taints.iter().find(|taint| taint.repels(tolerations())) {",
+            "flavor.node_taints.iter().find(|taint| false && taint.repels(tolerations())) {",
         )],
     },
     Mutant {

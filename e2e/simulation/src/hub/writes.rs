@@ -185,6 +185,7 @@ impl World {
         }
         let Some(object) = self.api.objects.get_mut(&job.uid) else { return WriteReply::Gone };
         let (before, moves) = (object.facts.state.attempt, object.facts.stuck.moves);
+        let last = object.committed.last().copied();
         apply(&job.write, &mut object.facts, &job.charged);
         if forget_moves {
             object.facts.stuck.moves = moves;
@@ -201,6 +202,11 @@ impl World {
             }
             WorkloadWrite::Finish { .. } => object.ends += 1,
             _ => {}
+        }
+        if let (WorkloadWrite::Commit { cluster, attempt, adopts: Some(_) }, Some(last)) =
+            (&*job.write, last)
+        {
+            self.excuse_replaced_duplicate(number(&job.uid), last, (number(cluster), *attempt));
         }
         self.api_changed(&job.uid);
         match self.api.objects.get(&job.uid) {
