@@ -26,9 +26,41 @@ use crate::objects::{Meta, Object, ObjectKind, Priority, RemoteJob, RemoteWorklo
 #[derive(Clone, Debug)]
 pub(crate) struct EndedAttempt {
     pub(crate) observation: Observation,
-    pub(crate) is_persisted: bool,
+    pub(crate) persisted: Persisted,
     /// Uid of the job that there was.
     pub(crate) job: Option<String>,
+}
+
+/// Whether the hub has persisted an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Persisted {
+    No,
+    /// The hub may have lost it since, with its store.
+    InEarlierSession,
+    InThisSession,
+}
+
+impl EndedAttempt {
+    pub(crate) fn is_persisted(&self) -> bool {
+        self.persisted != Persisted::No
+    }
+
+    /// Records a report of the end. Returns whether the hub has to persist it.
+    ///
+    /// The hub may have lost the end since. So it has to persist the first report of a session
+    /// again, and an order that crosses that report does not run the attempt again.
+    pub(crate) fn note_reported(&mut self) -> bool {
+        if self.persisted == Persisted::InEarlierSession {
+            self.persisted = Persisted::No;
+        }
+        !self.is_persisted()
+    }
+
+    pub(crate) fn forget_session(&mut self) {
+        if self.persisted == Persisted::InThisSession {
+            self.persisted = Persisted::InEarlierSession;
+        }
+    }
 }
 
 /// The statuses of the pods that a job's own controller created.
@@ -142,7 +174,7 @@ impl Entry {
     /// The final state that the hub has not persisted yet. It takes precedence over everything
     /// else.
     pub(crate) fn unpersisted_end(&self) -> Option<&EndedAttempt> {
-        self.end.as_ref().filter(|end| !end.is_persisted)
+        self.end.as_ref().filter(|end| !end.is_persisted())
     }
 
     /// The attempt whose objects are all gone, although the last report, sent or queued, says
@@ -165,7 +197,9 @@ impl Entry {
 
     /// Whether the hub has persisted the end of this attempt.
     pub(crate) fn is_end_persisted(&self, attempt: u64) -> bool {
-        self.end.as_ref().is_some_and(|end| end.is_persisted && end.observation.attempt >= attempt)
+        self.end
+            .as_ref()
+            .is_some_and(|end| end.is_persisted() && end.observation.attempt >= attempt)
             && !self.has_ended_after_removal()
     }
 
@@ -179,7 +213,7 @@ impl Entry {
         let job = self.job.as_ref().filter(|job| job.end.is_some());
         removed.zip(job).is_some_and(|(removed, job)| {
             let is_other = removed.job.as_deref() != Some(&*job.meta.target.uid);
-            removed.observation.attempt == job.meta.attempt && (!removed.is_persisted || is_other)
+            removed.observation.attempt == job.meta.attempt && (!removed.is_persisted() || is_other)
         })
     }
 

@@ -3,7 +3,7 @@
 use switchyard_proto::DELETED_ON_WORKER;
 use switchyard_proto::v1::{self, Observation, Phase, Reason, State};
 
-use super::{EndedAttempt, Entry};
+use super::{EndedAttempt, Entry, Persisted};
 use crate::admission::{REPLACED, admission_state};
 use crate::desired::DesiredWorkload;
 use crate::objects::{JobEnd, RemoteJob, RemoteWorkload};
@@ -30,7 +30,7 @@ impl Entry {
         if verdict.is_final && (!known || outlived) {
             self.end = Some(EndedAttempt {
                 observation: observation.clone(),
-                is_persisted: false,
+                persisted: Persisted::No,
                 job: self.job.as_ref().map(|job| job.meta.target.uid.clone()),
             });
         }

@@ -5,7 +5,7 @@ use switchyard_proto::v1::{Observation, Observed, State, agent_message};
 
 use super::session::ReportedState;
 use super::{Ledger, reschedule};
-use crate::entry::{content, has_job};
+use crate::entry::{EndedAttempt, content, has_job};
 use crate::objects::Time;
 
 /// The most observations of one message.
@@ -95,9 +95,11 @@ impl Ledger {
         let Some(entry) = self.entries.get_mut(&uid) else { return observation };
         if let Some(session) = &mut self.session {
             session.update_digest(&uid, entry.report.sent, Some(state));
-            let ends = entry.end.as_ref().is_some_and(|end| {
-                !end.is_persisted && (end.observation.attempt, end.observation.state()) == state
-            });
+            let end = entry
+                .end
+                .as_mut()
+                .filter(|end| (end.observation.attempt, end.observation.state()) == state);
+            let ends = end.is_some_and(EndedAttempt::note_reported);
             if ends || state.1 == State::Gone {
                 let reported = ReportedState { uid, attempt: state.0, state: state.1 };
                 session.unacknowledged.entry(session.sequence + 1).or_default().push(reported);

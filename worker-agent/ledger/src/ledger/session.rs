@@ -7,6 +7,7 @@ use switchyard_proto::v1::{Goodbye, State, Welcome};
 
 use super::Ledger;
 use crate::actions::Action;
+use crate::entry::Persisted;
 use crate::objects::Time;
 use crate::session_error::SessionError;
 
@@ -103,6 +104,9 @@ impl Ledger {
         self.session = None;
         for entry in self.entries.values_mut() {
             entry.report.forget_session();
+            if let Some(end) = &mut entry.end {
+                end.forget_session();
+            }
             entry.report.due = None;
         }
         self.due.clear();
@@ -153,7 +157,7 @@ impl Ledger {
             && end.observation.attempt == reported.attempt
             && end.observation.state() == reported.state
         {
-            end.is_persisted = true;
+            end.persisted = Persisted::InThisSession;
         }
         let buried = self.desired.get(&reported.uid).is_some_and(|desired| {
             desired.phase == switchyard_proto::v1::Phase::Absent

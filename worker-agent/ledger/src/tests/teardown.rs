@@ -268,6 +268,22 @@ fn end_is_reported_each_session_until_persisted() {
     assert!(bench.new_actions().is_empty(), "it never runs again");
 }
 
+/// The hub lost its store with the end. It reads the inventory before the end, and orders the job
+/// to run.
+#[test]
+fn order_that_crosses_an_end_does_not_run_it_again() {
+    let mut bench = Bench::running();
+    bench.observe(job(1).ended(true).applied()).reported_states();
+    bench.persist().answer(Outcome::Object(Box::new(Object::Job(job(1).ended(true).released()))));
+    bench.connect();
+    assert_eq!(bench.reported_states(), [(1, State::Succeeded)]);
+    bench.desire(Vec::new(), true).unwrap();
+    bench.observe(gone(ObjectKind::Job, 1)).observe(gone(ObjectKind::Workload, 1));
+    bench.reported_states();
+    assert!(bench.assign(1, Phase::Run).new_actions().is_empty());
+    assert!(bench.persist().assign(1, Phase::Absent).new_actions().is_empty());
+}
+
 #[test]
 fn earlier_acknowledgement_does_not_release_end() {
     let mut bench = Bench::running();
