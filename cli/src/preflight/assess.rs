@@ -13,8 +13,8 @@ use super::workers::{self, Unread, Worker};
 /// The old API version, in which objects may be stored.
 const V1BETA1: &str = "v1beta1";
 
-/// Facts about a cluster and its workers.
-pub(super) struct Facts {
+/// FleetFacts about a cluster and its workers.
+pub(super) struct FleetFacts {
     /// Version of the API server, such as v1.36.3.
     pub(super) kubernetes: String,
     /// Uid of the namespace kube-system.
@@ -40,8 +40,8 @@ pub(super) struct Installation {
 }
 
 /// All findings and the steps.
-pub(super) fn assess(facts: &Facts) -> Report {
-    let Facts { census, kueue, settings, .. } = facts;
+pub(super) fn assess(facts: &FleetFacts) -> Report {
+    let FleetFacts { census, kueue, settings, .. } = facts;
     let mut findings = vec![kubernetes(&facts.kubernetes)];
     let crds = facts.crds.as_deref().unwrap_or_default();
     match facts.crds {

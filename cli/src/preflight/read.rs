@@ -13,7 +13,7 @@ use kube::{Client, ResourceExt as _};
 use switchyard_hub_pki::kubeconfig::{self, ExecPlugins};
 
 use super::Args;
-use super::assess::{Facts, Installation};
+use super::assess::{FleetFacts, Installation};
 use super::census::{Census, ClusterLink};
 use super::release::Release;
 use super::settings::Settings;
@@ -34,7 +34,7 @@ const DEPLOYMENT: &str = "kueue-controller-manager";
 const FILE_MAP: &str = "kueue-manager-config";
 const FILE_KEY: &str = "controller_manager_config.yaml";
 
-pub(super) async fn read(client: &Client, args: &Args) -> anyhow::Result<Facts> {
+pub(super) async fn read(client: &Client, args: &Args) -> anyhow::Result<FleetFacts> {
     let server = server(client).await.map_err(|error| {
         anyhow::anyhow!("reading the version: {error}; can the cluster be reached with kubectl?")
     })?;
@@ -68,7 +68,7 @@ pub(super) async fn read(client: &Client, args: &Args) -> anyhow::Result<Facts> 
         let links = futures::stream::iter(&census.links);
         links.map(|link| worker(client, namespace, link)).buffered(AT_ONCE).collect().await
     };
-    Ok(Facts {
+    Ok(FleetFacts {
         kubernetes: server.version,
         uid: or_note(cluster_uid(client).await, "Namespaces", &mut unread).flatten(),
         kueue: Installation {

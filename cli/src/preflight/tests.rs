@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::assess::{Facts, Installation, assess};
+use super::assess::{FleetFacts, Installation, assess};
 use super::census::{Census, ClusterLink};
 use super::release::Release;
 use super::report::{Effect, Finding, Report};
@@ -41,12 +41,12 @@ fn objects() -> Vec<(&'static str, Value)> {
     ]
 }
 
-fn facts(release: Release, file: &str, objects: &[(&str, Value)]) -> Facts {
+fn facts(release: Release, file: &str, objects: &[(&str, Value)]) -> FleetFacts {
     let mut census = Census::default();
     for (kind, object) in objects {
         census.record(kind, object);
     }
-    Facts {
+    FleetFacts {
         kubernetes: "v1.36.3".to_owned(),
         uid: Some("hub".to_owned()),
         kueue: Installation {

@@ -8,9 +8,9 @@
 //!   After a change of leader all keys are queued again.
 //! - `reconcile(ctx, key) -> Outcome` ends at once unless this process leads. It calls the next
 //!   three.
-//! - `gather` reads the stores and returns `Facts`: everything that the decision depends on. It
+//! - `gather` reads the stores and returns the inputs: everything that the decision depends on. It
 //!   does not write or wait.
-//! - `decide(&Facts)` returns what to do. It is pure: tests call it with facts of their own.
+//! - `decide(inputs)` returns what to do. It is pure: tests call it with inputs of their own.
 //! - `perform` writes that, with the object's resourceVersion as precondition. A conflict is no
 //!   error: the newer object's change queues the key again.
 //!

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::counts::{Assumed, Change, Counts, PlacementDemand, Within};
-use super::plan::Plan;
+use super::plan::PlacementPlan;
 use super::resources::{Amounts, Demand};
 use super::tree::{DomainId, TopologyTree};
 use crate::{NodeSelectorTerm, Toleration};
@@ -80,7 +80,7 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(plan: &Plan, wanted: &PlacementDemand<'_>) -> Self {
+    fn of(plan: &PlacementPlan, wanted: &PlacementDemand<'_>) -> Self {
         let filter = wanted.filter;
         let owned = |(key, value): (&&str, &&str)| ((*key).to_owned(), (*value).to_owned());
         Self {
@@ -141,7 +141,7 @@ pub(super) struct Loan(Option<(Shape, u64)>);
 /// The counts of the tree as it is, with usage that the search assumes.
 pub(super) fn borrow_counts(
     tree: &TopologyTree,
-    plan: &Plan,
+    plan: &PlacementPlan,
     wanted: &PlacementDemand<'_>,
     assumed: &Assumed,
 ) -> (Counts, Loan) {
@@ -161,7 +161,11 @@ pub(super) fn borrow_counts(
     (counts, loan)
 }
 
-fn up_to_date(tree: &TopologyTree, plan: &Plan, wanted: &PlacementDemand<'_>) -> (Counts, Loan) {
+fn up_to_date(
+    tree: &TopologyTree,
+    plan: &PlacementPlan,
+    wanted: &PlacementDemand<'_>,
+) -> (Counts, Loan) {
     let shape = Shape::of(plan, wanted);
     let counts = match tree.cache.take(&shape) {
         Some(KeptCounts { mut counts, seen, .. }) => {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::failure::ExcludedLeaves;
 use super::filter::{Exclusion, PodFilter};
-use super::plan::Plan;
+use super::plan::PlacementPlan;
 use super::resources::{Amounts, Demand, bounded};
 use super::tree::{DomainId, Leaf, TopologyTree};
 use crate::{Name, Taint};
@@ -115,7 +115,7 @@ impl Demands {
 /// How the counts of children add up.
 #[derive(Clone, Copy)]
 pub(super) struct RollUp<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a PlacementPlan,
     /// Whether slice layers below the first one count.
     pub(super) with_inner: bool,
 }
@@ -141,7 +141,11 @@ pub(super) enum Change {
 
 impl Counts {
     /// Counts all domains.
-    pub(super) fn new(tree: &TopologyTree, plan: &Plan, wanted: &PlacementDemand<'_>) -> Self {
+    pub(super) fn new(
+        tree: &TopologyTree,
+        plan: &PlacementPlan,
+        wanted: &PlacementDemand<'_>,
+    ) -> Self {
         let resources = wanted.worker.names().map(|name| (name.clone(), 0)).collect();
         let mut counts = Self { tally: Tally { resources, ..Tally::default() }, ..Self::default() };
         counts.resize(tree.size());
@@ -194,7 +198,7 @@ impl Counts {
     pub(super) fn follow(
         &mut self,
         tree: &TopologyTree,
-        plan: &Plan,
+        plan: &PlacementPlan,
         wanted: &PlacementDemand<'_>,
         changes: &[(DomainId, Change)],
     ) {
@@ -215,7 +219,7 @@ impl Counts {
     pub(super) fn recount<'a>(
         &mut self,
         tree: &TopologyTree,
-        plan: &Plan,
+        plan: &PlacementPlan,
         wanted: &PlacementDemand<'_>,
         changes: &[(DomainId, Change)],
         assumed: &dyn Fn(DomainId) -> Option<&'a Amounts>,
@@ -264,7 +268,7 @@ impl Counts {
         &mut self,
         tree: &TopologyTree,
         (id, leaf): (DomainId, &Leaf),
-        plan: &Plan,
+        plan: &PlacementPlan,
         wanted: &PlacementDemand<'_>,
         assumed: Option<&Amounts>,
         is_admitted: bool,
@@ -407,7 +411,7 @@ impl Tally {
 
 impl Count {
     /// Counts whole slices at their level.
-    fn divide(&mut self, level: usize, plan: &Plan) {
+    fn divide(&mut self, level: usize, plan: &PlacementPlan) {
         if level == plan.slice_level {
             self.slices = self.pods / plan.size;
             self.slices_led = self.pods_led / plan.size;

@@ -9,7 +9,7 @@ use super::counts::{Assumed, Count, PlacementDemand, Refusal, Within, count_in_l
 use super::failure::written;
 use super::filter::Exclusion;
 use super::place::{LeaderAndWorkers, PlacementRequest, Placer, grouped, roles};
-use super::plan::Plan;
+use super::plan::PlacementPlan;
 use super::resources::{Resources, bounded};
 use super::search::DomainSearch;
 use super::tree::{DomainId, Leaf};
@@ -106,10 +106,10 @@ impl Strictness {
         }
     }
 
-    fn of(plan: &Plan) -> Self {
+    fn of(plan: &PlacementPlan) -> Self {
         match plan {
-            Plan { required: true, .. } => Self::Required,
-            Plan { unconstrained: true, .. } => Self::Unconstrained,
+            PlacementPlan { required: true, .. } => Self::Required,
+            PlacementPlan { unconstrained: true, .. } => Self::Unconstrained,
             _ => Self::Preferred,
         }
     }
@@ -229,7 +229,7 @@ impl Placer<'_> {
 }
 
 /// Slices exist only in domains at or above their level.
-fn pods_that_fit(count: Count, level: usize, plan: &Plan) -> i32 {
+fn pods_that_fit(count: Count, level: usize, plan: &PlacementPlan) -> i32 {
     let led = plan.leaders > 0;
     match level <= plan.slice_level {
         true => count.capacity(true, led).saturating_mul(plan.size),

@@ -6,7 +6,7 @@ use super::count_cache::borrow_counts;
 use super::counts::{Assumed, Demands, Within};
 use super::failure::PlacementFailure;
 use super::filter::PodFilter;
-use super::plan::{Plan, RequestKind};
+use super::plan::{PlacementPlan, RequestKind};
 use super::resources::{Amounts, Demand, Resources};
 use super::search::DomainSearch;
 use super::tree::{DomainId, TopologyTree, joined};
@@ -227,11 +227,14 @@ impl Placer<'_> {
         Ok(assignments(search, &leaves))
     }
 
-    pub(super) fn plan(&self, group: &LeaderAndWorkers<'_, '_>) -> Result<Plan, PlacementFailure> {
+    pub(super) fn plan(
+        &self,
+        group: &LeaderAndWorkers<'_, '_>,
+    ) -> Result<PlacementPlan, PlacementFailure> {
         let LeaderAndWorkers { workers, leader } = *group;
         let kind = RequestKind::new(workers.request, workers.implied);
         let leaders = i32::from(leader.is_some());
-        Plan::new(self.tree, &kind, workers.count, leaders, self.options.mixed)
+        PlacementPlan::new(self.tree, &kind, workers.count, leaders, self.options.mixed)
     }
 
     /// The leaves with their pods, in path order.

@@ -5,7 +5,7 @@ use super::tree::TopologyTree;
 use crate::{Name, SliceLayer, TopologyRequest};
 
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct PlacementPlan {
     /// Worker pods.
     pub(super) count: i32,
     /// Pods per slice.
@@ -89,7 +89,7 @@ pub(super) fn slice_size(layers: &[SliceLayer]) -> Result<i32, PlacementFailure>
     }
 }
 
-impl Plan {
+impl PlacementPlan {
     /// `mixed`: Kueue's gate `TASProfileMixed`.
     pub(super) fn new(
         tree: &TopologyTree,

@@ -5,13 +5,13 @@ use std::collections::BinaryHeap;
 
 use super::counts::{Count, Counts};
 use super::failure::{LayerCapacity, PlacementFailure};
-use super::plan::Plan;
+use super::plan::PlacementPlan;
 use super::tree::{DomainId, TopologyTree};
 use crate::Name;
 
 pub(super) struct DomainSearch<'a> {
     pub(super) tree: &'a TopologyTree,
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a PlacementPlan,
     pub(super) counts: Counts,
 }
 

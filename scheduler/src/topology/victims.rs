@@ -7,7 +7,7 @@ use super::count_cache::{Loan, borrow_counts};
 use super::counts::{Assumed, Change, Counts, Demands, Within};
 use super::forest::DomainUsage;
 use super::place::{LeaderAndWorkers, PlacementRequest, Placer, grouped, roles};
-use super::plan::Plan;
+use super::plan::PlacementPlan;
 use super::resources::Amounts;
 use super::search::DomainSearch;
 use super::tree::DomainId;
@@ -16,7 +16,7 @@ use super::tree::DomainId;
 pub(crate) struct VictimTrial<'a> {
     placer: Placer<'a>,
     workers: PlacementRequest<'a>,
-    plan: Plan,
+    plan: PlacementPlan,
     demands: Demands,
     counts: Counts,
     loan: Loan,

@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     announce(args, selection.as_ref());
     let cluster =
         selection.as_ref().map_or(ClusterTests::All, |selection| selection.cluster.clone());
-    let plan = Plan { args, selection, cluster, workspace, has_go: parts::has_go() };
+    let plan = TestRun { args, selection, cluster, workspace, has_go: parts::has_go() };
     for (tier, what) in plan.selected().filter(|_| !plan.has_go) {
         report.skip(tier, what, NO_GO);
     }
@@ -185,7 +185,7 @@ fn cluster_program(report: &Report) -> Option<Program> {
     report.part(Tier::Build, title, build::cluster)
 }
 
-struct Plan<'a> {
+struct TestRun<'a> {
     args: &'a Args,
     selection: Option<Selection>,
     cluster: ClusterTests,
@@ -193,7 +193,7 @@ struct Plan<'a> {
     has_go: bool,
 }
 
-impl Plan<'_> {
+impl TestRun<'_> {
     fn selects_cluster(&self) -> bool {
         self.args.wants(Tier::Cluster) && self.cluster.wants_other_than(nodes::FILE)
     }

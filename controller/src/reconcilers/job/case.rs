@@ -1,4 +1,4 @@
-//! One job with its facts: where it runs, whether it is active, how it is stopped.
+//! One job with its inputs: where it runs, whether it is active, how it is stopped.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use switchyard_jobs::{
 use super::{
     action::{Action, Decision},
     edit,
-    facts::{Facts, Prebuilt},
+    inputs::{JobInputs, Prebuilt},
 };
 use crate::{
     role::Role,
@@ -25,39 +25,39 @@ use crate::{
 };
 use switchyard_platform::clock::since;
 
-/// A job and its facts.
+/// A job and its inputs.
 pub(super) struct Case<'a> {
     pub(super) kind: &'a dyn JobKind,
     pub(super) job: &'a Value,
-    pub(super) facts: &'a Facts<'a>,
+    pub(super) inputs: &'a JobInputs<'a>,
     pub(super) now: Timestamp,
 }
 
 impl Case<'_> {
     /// Whether a hub dispatches the job.
     pub(super) fn is_sent(&self) -> bool {
-        self.facts.role == Role::Hub && self.facts.multi_kueue_check.is_some()
+        self.inputs.role == Role::Hub && self.inputs.multi_kueue_check.is_some()
     }
 
     /// Whether the job says itself that another cluster's controller runs it (`managedBy`). Its
     /// templates stay as its user wrote them.
     pub(super) fn is_handed_over(&self) -> bool {
-        self.facts.role == Role::Hub
+        self.inputs.role == Role::Hub
             && self.kind.managed_by(self.job) == Some(names::MULTIKUEUE_CONTROLLER)
     }
 
     /// Whether the workload was committed to a cluster. It keeps its quota until the dispatcher
     /// releases it, because the job's status on the hub says nothing about the remote copy.
     pub(super) fn was_sent(&self, workload: &Workload) -> bool {
-        self.facts.role == Role::Hub && was_dispatched(workload)
+        self.inputs.role == Role::Hub && was_dispatched(workload)
     }
 
     /// Whether the job must not be started on this hub: it is or should have been dispatched, or
     /// its workload was, even if the queue has changed since.
     pub(super) fn runs_elsewhere(&self, workload: &Workload) -> bool {
-        self.facts.role == Role::Hub
+        self.inputs.role == Role::Hub
             && (self.is_handed_over()
-                || self.facts.multi_kueue_check.is_some()
+                || self.inputs.multi_kueue_check.is_some()
                 || self.was_sent(workload))
     }
 
@@ -70,19 +70,19 @@ impl Case<'_> {
             }
             false => elastic::is_elastic(self.kind, self.job) && self.has_slices(),
         };
-        self.facts.elastic && may
+        self.inputs.elastic && may
     }
 
     /// Whether the job was dispatched as an elastic one. Otherwise its remote pods have no gate.
     fn was_dispatched_as_elastic(&self) -> bool {
-        self.facts.workloads.iter().all(|it| elastic::is_slice(it) || is_finished(it))
+        self.inputs.workloads.iter().all(|it| elastic::is_slice(it) || is_finished(it))
     }
 
     /// Whether the workload marks its job as elastic, for workloads that another component made.
     fn has_slices(&self) -> bool {
-        match &self.facts.prebuilt {
+        match &self.inputs.prebuilt {
             Prebuilt::NotNamed => true,
-            Prebuilt::Missing => self.facts.workloads.iter().any(|it| elastic::is_slice(it)),
+            Prebuilt::Missing => self.inputs.workloads.iter().any(|it| elastic::is_slice(it)),
             Prebuilt::Found(workload) => elastic::is_slice(workload),
         }
     }
@@ -91,10 +91,10 @@ impl Case<'_> {
     pub(super) fn active_for(&self) -> Option<Duration> {
         if !self.kind.is_active(self.job) {
             // A job below it may be suspended while its pods still run.
-            return (self.facts.below_active)().then_some(Duration::MAX);
+            return (self.inputs.below_active)().then_some(Duration::MAX);
         }
         let Some(until) = self.kind.active_until(self.job) else { return Some(Duration::MAX) };
-        if self.facts.releases_fast {
+        if self.inputs.releases_fast {
             // All pods are being deleted, because their end is known.
             return None;
         }
@@ -104,14 +104,14 @@ impl Case<'_> {
     /// The pod set infos of the workload's admission.
     pub(super) fn infos(&self, workload: &Workload) -> Result<Vec<PodSetInfo>, JobError> {
         let flavors: Vec<Arc<ResourceFlavor>> =
-            flavor_names(workload).filter_map(|name| (self.facts.flavor)(name)).collect();
+            flavor_names(workload).filter_map(|name| (self.inputs.flavor)(name)).collect();
         let infos = pod_set_infos(workload, |name| {
             flavors
                 .iter()
                 .find(|flavor| flavor.metadata.name.as_deref() == Some(name))
                 .map(Arc::as_ref)
         })?;
-        let labels = !self.facts.gates.without_queue_labels;
+        let labels = !self.inputs.gates.without_queue_labels;
         Ok(if labels {
             infos
         } else {
@@ -128,7 +128,7 @@ impl Case<'_> {
 
     /// Whether a pending Workload requests the job's topology. A Workload with quota keeps its own.
     pub(super) fn has_topology_of(&self, workload: &Workload, pod_sets: &[PodSet]) -> bool {
-        if !self.facts.gates.topology.aware
+        if !self.inputs.gates.topology.aware
             || self.is_placed()
             || has_reservation(workload)
             || is_finished(workload)
@@ -142,7 +142,7 @@ impl Case<'_> {
     /// The job's pod sets, or the decision that reports why there are none.
     pub(super) fn pod_sets(&self) -> Result<Vec<PodSet>, Decision> {
         let topology =
-            if self.is_placed() { TopologyGates::default() } else { self.facts.gates.topology };
+            if self.is_placed() { TopologyGates::default() } else { self.inputs.gates.topology };
         pod_sets_with_topology(self.kind, self.job, topology).map_err(|error| {
             Decision::act([Action::warning(events::ERR_WORKLOAD_COMPOSE, error.to_string())])
         })

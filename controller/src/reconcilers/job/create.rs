@@ -29,7 +29,7 @@ pub(super) fn create(case: &Case<'_>) -> Decision {
                     case.job,
                     &mut workload,
                     None,
-                    &case.facts.workloads,
+                    &case.inputs.workloads,
                 );
             }
             created(workload)
@@ -53,7 +53,7 @@ pub(super) fn slice(case: &Case<'_>, holder: &Workload, pod_sets: &[PodSet]) -> 
                 case.job,
                 &mut workload,
                 Some(holder),
-                &case.facts.workloads,
+                &case.inputs.workloads,
             );
             created(workload)
         }
@@ -129,11 +129,11 @@ pub(super) fn priority_change(
 
 fn build(case: &Case<'_>, pod_sets: Vec<PodSet>) -> Result<Workload, Decision> {
     let priority = priority(case, &pod_sets)?;
-    Ok(build_workload(case.kind, case.job, pod_sets, &priority, case.facts.copied))
+    Ok(build_workload(case.kind, case.job, pod_sets, &priority, case.inputs.copied))
 }
 
 pub(super) fn priority(case: &Case<'_>, pod_sets: &[PodSet]) -> Result<Priority, Decision> {
-    resolve_priority(case.kind, case.job, pod_sets, case.facts.priorities).map_err(|error| {
+    resolve_priority(case.kind, case.job, pod_sets, case.inputs.priorities).map_err(|error| {
         let actions = match &error {
             PriorityError::WorkloadClass(_) => {
                 vec![Action::warning(events::WORKLOAD_PRIORITY_CLASS_NOT_FOUND, error.to_string())]

@@ -20,8 +20,8 @@ use super::{
     case::Case,
     create, edit,
     ensure::{Ensured, ensure},
-    facts::{Ancestor, Facts, Prebuilt},
     group,
+    inputs::{Ancestor, JobInputs, Prebuilt},
     leaving::{owner_gone, release},
     slices,
 };
@@ -53,11 +53,11 @@ pub(super) const OWNER_UNREAD: &str = "an owner of the job cannot be read";
 pub(crate) fn decide(
     kind: &dyn JobKind,
     job: Option<&Value>,
-    facts: &Facts<'_>,
+    inputs: &JobInputs<'_>,
     now: Timestamp,
 ) -> Decision {
-    let Some(job) = job else { return owner_gone(facts, now, false) };
-    let case = Case { kind, job, facts, now };
+    let Some(job) = job else { return owner_gone(inputs, now, false) };
+    let case = Case { kind, job, inputs, now };
     if meta::is_deleting(job) && !kind.is_composed(job) {
         if case.is_cleaned_up() {
             return Decision::wait();
@@ -65,14 +65,14 @@ pub(crate) fn decide(
         if let Some(left) = case.runs_while_deleted() {
             return Decision::wait_at_most(left);
         }
-        let mut decision = owner_gone(facts, now, true);
+        let mut decision = owner_gone(inputs, now, true);
         decision.actions.extend(release(kind, job));
         return decision;
     }
-    if kind.skips(job) || !facts.managed && facts.ancestor == Ancestor::None {
+    if kind.skips(job) || !inputs.managed && inputs.ancestor == Ancestor::None {
         return Decision::wait();
     }
-    match facts.ancestor {
+    match inputs.ancestor {
         Ancestor::None => case.on_its_own(),
         Ancestor::Admitted | Ancestor::NotAdmitted => case.child(),
         Ancestor::TooDeep => too_deep(),
@@ -119,8 +119,8 @@ impl Case<'_> {
     /// eviction and deletion release quota. No workload is created, and the job is not suspended
     /// for its owner.
     fn below_unread(&self) -> Decision {
-        let is_copy = matches!(&self.facts.prebuilt, Prebuilt::Found(it) if same_copy(self.kind.id(), self.job, it));
-        if !self.facts.managed || self.facts.workloads.is_empty() && !is_copy {
+        let is_copy = matches!(&self.inputs.prebuilt, Prebuilt::Found(it) if same_copy(self.kind.id(), self.job, it));
+        if !self.inputs.managed || self.inputs.workloads.is_empty() && !is_copy {
             return Decision::retry([], OWNER_UNREAD);
         }
         let decision = self.on_its_own();
@@ -132,7 +132,7 @@ impl Case<'_> {
     /// A job below a managed job is suspended until its owner is admitted. Otherwise it follows its
     /// owner.
     fn child(&self) -> Decision {
-        if self.facts.ancestor == Ancestor::Admitted || !runs(self.kind, self.job) {
+        if self.inputs.ancestor == Ancestor::Admitted || !runs(self.kind, self.job) {
             return Decision::wait();
         }
         let mut wanted = self.job.clone();
@@ -176,7 +176,7 @@ impl Case<'_> {
             reclaimable = slices::reclaimable(workload, pod_sets, reclaimable);
         }
         // On a hub, succeeded pods of a group run again wherever it is dispatched next.
-        let told_here = !self.kind.is_composed(self.job) || self.facts.multi_kueue_check.is_none();
+        let told_here = !self.kind.is_composed(self.job) || self.inputs.multi_kueue_check.is_none();
         if let Some(action) = self.reclaim(workload, reclaimable).filter(|_| told_here) {
             return Decision::act([action]);
         }
@@ -242,7 +242,7 @@ impl Case<'_> {
             told if is_copy && !told.is_empty() => format!("{}: {told}", edit::ON_HOLD),
             _ => edit::ON_HOLD.to_owned(),
         };
-        Decision::act([edit::put_on_hold(workload, &message, self.facts.reasons, self.now)])
+        Decision::act([edit::put_on_hold(workload, &message, self.inputs.reasons, self.now)])
     }
 
     /// Requeues the workload once its job is not on hold. For a pod group, the component that put
@@ -250,7 +250,7 @@ impl Case<'_> {
     fn off_hold(&self, workload: &Arc<Workload>) -> Option<Action> {
         let held_here = is_on_hold(workload) && !is_group_workload(workload);
         let held_here = held_here && !same_copy(self.kind.id(), self.job, workload);
-        held_here.then(|| edit::take_off_hold(workload, self.facts.reasons, self.now))
+        held_here.then(|| edit::take_off_hold(workload, self.inputs.reasons, self.now))
     }
 
     fn job_finished(&self, workload: &Arc<Workload>, success: bool, message: &str) -> Decision {
@@ -264,7 +264,7 @@ impl Case<'_> {
     /// On a hub the status mirror writes a dispatched job's status and then finishes its workload.
     /// After a restart between both, the workload is finished here.
     fn mirror_finishes(&self, workload: &Workload) -> Option<Duration> {
-        if self.facts.role != Role::Hub || workload.status.as_ref()?.cluster_name.is_none() {
+        if self.inputs.role != Role::Hub || workload.status.as_ref()?.cluster_name.is_none() {
             return None;
         }
         self.left_since_end(MIRROR_GRACE)
@@ -285,7 +285,7 @@ impl Case<'_> {
     }
 
     fn no_workload(&self) -> Decision {
-        if !matches!(self.facts.prebuilt, Prebuilt::NotNamed) {
+        if !matches!(self.inputs.prebuilt, Prebuilt::NotNamed) {
             if let Some(decision) =
                 self.stop(None, termination_target::NO_MATCHING_WORKLOAD, "missing workload")
             {
@@ -321,7 +321,7 @@ impl Case<'_> {
             return self.retention(workload);
         }
         match self.active_for() {
-            None => Decision::act([edit::release_quota(workload, self.facts.reasons, self.now)]),
+            None => Decision::act([edit::release_quota(workload, self.inputs.reasons, self.now)]),
             Some(left) => Decision::wait_at_most(left),
         }
     }
@@ -332,7 +332,7 @@ impl Case<'_> {
         let by_us = reasons::evicted::deactivated_due_to("");
         let evicted =
             condition(workload, conditions::EVICTED).filter(|it| it.reason.starts_with(&by_us));
-        let (Some(keep), Some(evicted)) = (self.facts.keep_deactivated, evicted) else {
+        let (Some(keep), Some(evicted)) = (self.inputs.keep_deactivated, evicted) else {
             return Decision::wait();
         };
         let copy = same_copy(self.kind.id(), self.job, workload);
@@ -368,7 +368,7 @@ impl Case<'_> {
     /// Rejects the check of a job in a dispatching queue that was created while no webhook could
     /// set `managedBy`, which is immutable. Otherwise the workload would hold quota for ever.
     fn not_dispatchable(&self, workload: &Arc<Workload>) -> Option<Decision> {
-        let check = self.facts.multi_kueue_check.as_deref()?;
+        let check = self.inputs.multi_kueue_check.as_deref()?;
         let manager = self.kind.managed_by(self.job).unwrap_or_default();
         if manager == names::MULTIKUEUE_CONTROLLER || self.kind.managed().is_none() {
             return None;
@@ -408,7 +408,7 @@ impl Case<'_> {
     fn show_waiting(&self, workload: &Workload) -> Decision {
         let created = workload.metadata.creation_timestamp.as_ref();
         let Some(created) =
-            created.filter(|_| self.facts.role == Role::Hub && self.is_handed_over())
+            created.filter(|_| self.inputs.role == Role::Hub && self.is_handed_over())
         else {
             return Decision::wait();
         };
@@ -429,7 +429,7 @@ impl Case<'_> {
     /// Evicts a workload whose pods now request more than its charge, because a LimitRange or
     /// RuntimeClass changed.
     fn exceeds_charge(&self, workload: &Arc<Workload>) -> Option<Decision> {
-        let (resource, pod_set) = (self.facts.exceeded)(workload)?;
+        let (resource, pod_set) = (self.inputs.exceeded)(workload)?;
         let message = format!(
             "The pods of pod set {pod_set} ask for more {resource} by now than quota was reserved for"
         );

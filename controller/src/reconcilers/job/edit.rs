@@ -16,7 +16,7 @@ use switchyard_api::{
 };
 use switchyard_jobs::{JobKind, may_reclaim, meta};
 
-use super::{action::Action, facts::PodsReadyDelay};
+use super::{action::Action, inputs::PodsReadyDelay};
 use crate::workload::{Edit, NOT_READY, ReasonDetail, condition, has_reservation, is_admitted};
 use switchyard_platform::clock::{since, whole_seconds};
 

@@ -14,7 +14,7 @@ use super::{
     action::{Action, Decision},
     case::{Case, key},
     create, edit,
-    facts::Prebuilt,
+    inputs::Prebuilt,
     slices::{self, Slices},
 };
 use crate::workload::{has_reservation, is_evicted, is_finished, pod_group_owner};
@@ -28,7 +28,7 @@ pub(super) enum Ensured {
 
 /// Finds the workload of the job and deletes others.
 pub(super) fn ensure(case: &Case<'_>) -> Ensured {
-    match &case.facts.prebuilt {
+    match &case.inputs.prebuilt {
         Prebuilt::NotNamed => ensure_own(case),
         _ if case.is_elastic() && is_copy_of_hub(case.job) => ensure_copies(case),
         Prebuilt::Missing => Ensured::Workload(None),
@@ -110,7 +110,7 @@ fn matches(case: &Case<'_>, pod_sets: &[PodSet], workload: &Arc<Workload>) -> bo
 /// the admission and run again.
 fn needs_more(case: &Case<'_>, workload: &Workload) -> bool {
     let Some(status) =
-        workload.status.as_ref().filter(|_| has_reservation(workload) && case.facts.reclaims)
+        workload.status.as_ref().filter(|_| has_reservation(workload) && case.inputs.reclaims)
     else {
         return false;
     };
@@ -130,7 +130,7 @@ fn ensure_own(case: &Case<'_>) -> Ensured {
         Err(decision) => return Ensured::Act(decision),
     };
     if !case.is_elastic() {
-        return ensure_one(case, &case.facts.workloads, pod_sets);
+        return ensure_one(case, &case.inputs.workloads, pod_sets);
     }
     match slices::ensure(case, &pod_sets) {
         Slices::Ensured(ensured) => ensured,
@@ -229,7 +229,7 @@ pub(super) fn keep_in_sync(
     workload: &Arc<Workload>,
     pod_sets: &[PodSet],
 ) -> Ensured {
-    let is_own = matches!(case.facts.prebuilt, Prebuilt::NotNamed);
+    let is_own = matches!(case.inputs.prebuilt, Prebuilt::NotNamed);
     if is_own && is_live(workload) {
         // A pod group owner has the rules; the pods need not.
         let rules = || {

@@ -9,7 +9,7 @@ use switchyard_jobs::{BuildOptions, JobKind, SuspendMode, elastic, meta, same_co
 use switchyard_platform::{object::Object, store::Key};
 
 use super::{
-    Ancestor, Decision, Facts, Gates, PodsReadyDelay, Prebuilt, Reconciler,
+    Ancestor, Decision, Gates, JobInputs, PodsReadyDelay, Prebuilt, Reconciler,
     ancestor::{self, TopmostJob},
     asks_for_owners, decide,
     index::JobKey,
@@ -45,7 +45,7 @@ impl Reconciler {
         Object::new(kind.compose(members)).ok().map(Arc::new)
     }
 
-    /// Gathers the facts about a job and decides. One function, because the facts borrow closures.
+    /// Gathers the inputs and decides. One function, because the inputs borrow closures.
     pub(super) fn gather_and_decide(
         &self,
         kind: &'static dyn JobKind,
@@ -77,7 +77,7 @@ impl Reconciler {
             self.count_ready(key, workloads.iter().chain(copy));
         }
         let managed = self.is_managed(kind, value);
-        let facts = Facts {
+        let inputs = JobInputs {
             role: ctx.role,
             reasons: ReasonDetail::of(&ctx.config),
             elastic: ctx.config.enabled(elastic::FEATURE_GATE),
@@ -107,7 +107,7 @@ impl Reconciler {
                 .map(GoDuration::std),
             gates: Gates::of(&ctx.config),
         };
-        decide(kind, job.map(|_| value), &facts, ctx.clock.now())
+        decide(kind, job.map(|_| value), &inputs, ctx.clock.now())
     }
 
     /// Counts pods that became ready, long before the condition may be written.

@@ -18,7 +18,7 @@ use super::{
     case::{Case, key},
     create,
     ensure::{Ensured, delete_others, is_live, keep_in_sync},
-    facts::Prebuilt,
+    inputs::Prebuilt,
     leaving::release,
 };
 use crate::workload::{
@@ -43,7 +43,7 @@ pub(super) fn overdrawn(case: &Case<'_>, workload: &Arc<Workload>) -> Option<Dec
             return None;
         }
         *pod_set.template.value_mut() = json!({ "spec": member.get("spec") });
-        (case.facts.exceeded)(&tried).map(|(resource, _)| (meta::name(member), resource))
+        (case.inputs.exceeded)(&tried).map(|(resource, _)| (meta::name(member), resource))
     });
     let (member, resource) = exceeded?;
     let message = format!("Pod {member:?} asks for more {resource} than quota was reserved for");
@@ -70,7 +70,7 @@ pub(super) fn leftover_workloads(
 /// Decides about a pod group.
 pub(super) fn decide(case: &Case<'_>) -> Decision {
     let named = !meta::prebuilt_workload_name(case.job).is_empty();
-    match &case.facts.prebuilt {
+    match &case.inputs.prebuilt {
         Prebuilt::Found(workload) if named => with_prebuilt(case, workload),
         Prebuilt::Found(workload) if !is_group_workload(workload) => {
             with_foreign_workload(case, workload)
@@ -166,7 +166,7 @@ fn without_workload(case: &Case<'_>) -> Decision {
 /// The pods of a group without a workload, or why there is none yet. Earlier failed pods are
 /// released.
 fn sort_new(case: &Case<'_>) -> Result<pod::SortedPods, Decision> {
-    pod::sort_new(case.job, case.facts.copied).map_err(|problem| {
+    pod::sort_new(case.job, case.inputs.copied).map_err(|problem| {
         let gone = release_pods(case, pod::inactive(case.job));
         Decision::act(
             gone.into_iter().chain([Action::warning(events::ERR_WORKLOAD_COMPOSE, problem)]),

@@ -11,7 +11,7 @@ use super::{
     action::{Action, Decision, Next},
     case::Case,
     edit,
-    facts::Facts,
+    inputs::JobInputs,
 };
 use crate::{
     role::Role,
@@ -24,9 +24,9 @@ use crate::{
 /// Finishes the workloads of a deleted job, which releases their quota, and removes their
 /// finalizer. `is_deleting`: the job still exists, because its foreground deletion waits for the
 /// workloads. A copy on a connected cluster is charged until it has stopped there.
-pub(super) fn owner_gone(facts: &Facts<'_>, now: Timestamp, is_deleting: bool) -> Decision {
+pub(super) fn owner_gone(inputs: &JobInputs<'_>, now: Timestamp, is_deleting: bool) -> Decision {
     let is_held =
-        |it: &Workload| facts.role == Role::Hub && is_awaited_from_cluster(it, facts.awaited);
+        |it: &Workload| inputs.role == Role::Hub && is_awaited_from_cluster(it, inputs.awaited);
     let release = |workload: &Arc<Workload>| {
         if is_held(workload) {
             let live = workload.metadata.deletion_timestamp.is_none();
@@ -38,9 +38,9 @@ pub(super) fn owner_gone(facts: &Facts<'_>, now: Timestamp, is_deleting: bool) -
             return releases.then(|| edit::drop_finalizer(workload)).flatten();
         }
         if outlives_its_pods(workload) {
-            return stopped(workload, facts, now);
+            return stopped(workload, inputs, now);
         }
-        if !is_finished(workload) && !facts.gates.leaves_orphans {
+        if !is_finished(workload) && !inputs.gates.leaves_orphans {
             return Some(edit::finish(
                 workload,
                 finished::OWNER_NOT_FOUND,
@@ -50,8 +50,8 @@ pub(super) fn owner_gone(facts: &Facts<'_>, now: Timestamp, is_deleting: bool) -
         }
         edit::drop_finalizer(workload)
     };
-    let actions = facts.workloads.iter().filter_map(release).collect();
-    let held = facts.workloads.iter().any(|workload| is_held(workload));
+    let actions = inputs.workloads.iter().filter_map(release).collect();
+    let held = inputs.workloads.iter().any(|workload| is_held(workload));
     // The cluster may be lost in the meantime.
     Decision {
         actions,
@@ -76,17 +76,17 @@ fn outlives_its_pods(workload: &Workload) -> bool {
 
 /// Releases the quota of an evicted workload whose pods are all gone while their owner remains. The
 /// dispatcher releases dispatched ones.
-fn stopped(workload: &Arc<Workload>, facts: &Facts<'_>, now: Timestamp) -> Option<Action> {
-    let sent = facts.role == Role::Hub && was_dispatched(workload);
+fn stopped(workload: &Arc<Workload>, inputs: &JobInputs<'_>, now: Timestamp) -> Option<Action> {
+    let sent = inputs.role == Role::Hub && was_dispatched(workload);
     let held = is_evicted(workload) && has_reservation(workload) && !is_finished(workload) && !sent;
-    held.then(|| edit::release_quota(workload, facts.reasons, now))
+    held.then(|| edit::release_quota(workload, inputs.reasons, now))
 }
 
 impl Case<'_> {
     /// Whether the job's own controller may still clean up after a deleted job with its quota. A
     /// dispatched job is cleaned up on its worker, after its workload is finished here.
     pub(super) fn is_cleaned_up(&self) -> bool {
-        let here = self.facts.defers_end && !self.is_sent() && !self.is_handed_over();
+        let here = self.inputs.defers_end && !self.is_sent() && !self.is_handed_over();
         here && meta::is_held_by_others(self.job) && self.kind.has_cleanup(self.job)
     }
 
@@ -99,12 +99,12 @@ impl Case<'_> {
         if self.kind.counts_while_deleted() {
             return self.active_for();
         }
-        (self.facts.below_active)().then_some(Duration::MAX)
+        (self.inputs.below_active)().then_some(Duration::MAX)
     }
 
     /// Whether it was dispatched and the dispatcher has not released it.
     pub(super) fn is_held_elsewhere(&self, workload: &Workload) -> bool {
-        self.facts.role == Role::Hub && is_left_on_cluster(workload)
+        self.inputs.role == Role::Hub && is_left_on_cluster(workload)
     }
 
     /// Whether a copy remains on a cluster, or pods run with its quota.

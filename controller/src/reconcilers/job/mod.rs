@@ -2,7 +2,7 @@
 //! admitted.
 //!
 //! A change of a job, of its workload or of a prebuilt workload queues the job's key. A reconcile
-//! gathers [`Facts`] from the stores, calls [`decide`], and performs the decision.
+//! gathers [`JobInputs`] from the stores, calls [`decide`], and performs the decision.
 
 mod action;
 pub(crate) mod ancestor;
@@ -12,10 +12,10 @@ mod create;
 mod decide;
 mod edit;
 mod ensure;
-mod facts;
 mod gather;
 mod group;
 mod index;
+mod inputs;
 mod leaving;
 pub(crate) mod lookup;
 pub(crate) mod owners;
@@ -35,8 +35,8 @@ pub(crate) use action::{Action, Decision, Next};
 pub use case::finished_note;
 use decide::asks_for_owners;
 pub(crate) use decide::decide;
-pub(crate) use facts::{Ancestor, Facts, Gates, PodsReadyDelay, Prebuilt};
 use index::{Index, JobKey};
+pub(crate) use inputs::{Ancestor, Gates, JobInputs, PodsReadyDelay, Prebuilt};
 use kube::core::Selector;
 use perform::{PerformError, Target, is_gone, perform, publish};
 use ready::ReadyJobs;

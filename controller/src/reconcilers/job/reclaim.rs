@@ -49,7 +49,7 @@ impl Case<'_> {
         workload: &Arc<Workload>,
         pods: Vec<ReclaimablePod>,
     ) -> Option<Action> {
-        edit::reclaimable_pods(workload, pods, self.now).filter(|_| self.facts.reclaims)
+        edit::reclaimable_pods(workload, pods, self.now).filter(|_| self.inputs.reclaims)
     }
 }
 

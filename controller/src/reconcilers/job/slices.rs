@@ -27,7 +27,7 @@ use super::{
     create,
     edit::{self, PodsReady},
     ensure::{Ensured, keep_in_sync},
-    facts::Prebuilt,
+    inputs::Prebuilt,
 };
 use crate::workload::{condition, has_reservation, is_evicted, is_finished};
 use switchyard_platform::clock::since;
@@ -140,9 +140,9 @@ pub(super) fn ensure(case: &Case<'_>, pod_sets: &[PodSet]) -> Slices {
 
 /// The slices of the job: owned ones, and a prebuilt one from a hub.
 fn known(case: &Case<'_>) -> Vec<Arc<Workload>> {
-    let owned = case.facts.workloads.iter().filter(|it| owned_by(it, meta::uid(case.job)));
+    let owned = case.inputs.workloads.iter().filter(|it| owned_by(it, meta::uid(case.job)));
     let mut known: Vec<Arc<Workload>> = owned.cloned().collect();
-    if let Prebuilt::Found(named) = &case.facts.prebuilt
+    if let Prebuilt::Found(named) = &case.inputs.prebuilt
         && known.iter().all(|it| it.metadata.uid != named.metadata.uid)
     {
         known.push(named.clone());
@@ -205,7 +205,7 @@ fn grown(case: &Case<'_>, pod_sets: &[PodSet], holder: &Workload) -> bool {
 fn restarts_from_zero(case: &Case<'_>, holder: &Workload) -> bool {
     holder.spec.pod_sets.iter().all(|pod_set| pod_set.count == 0)
         && !case.is_sent()
-        && matches!(case.facts.prebuilt, Prebuilt::NotNamed)
+        && matches!(case.inputs.prebuilt, Prebuilt::NotNamed)
 }
 
 /// Whether a dispatched job differs from what was dispatched by more than its size.
@@ -305,7 +305,7 @@ pub(super) fn pods_ready(
     workload: &Arc<Workload>,
     pod_sets: Option<&[PodSet]>,
 ) -> PodsReady {
-    let Some(delay) = &case.facts.pods_ready else { return PodsReady::UpToDate };
+    let Some(delay) = &case.inputs.pods_ready else { return PodsReady::UpToDate };
     let (kind, job, counted) = (case.kind, case.job, &workload.spec.pod_sets);
     let is_of_its_size = pod_sets.is_none_or(|pod_sets| compare(pod_sets, counted) == Size::Same);
     let ready =

@@ -17,7 +17,7 @@ use switchyard_api::{
     variants,
 };
 
-use super::{Facts, Rules};
+use super::{Rules, WorkloadInputs};
 use crate::workload::{
     self, Edit, Evicted, Eviction, LOST_CLUSTER_CHECK_INTERVAL, Phase, ReasonDetail,
 };
@@ -25,7 +25,7 @@ use switchyard_platform::clock::since;
 
 /// The steps to perform, in this order. The default is none.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct WorkloadPlan {
     /// Write this status, if it differs.
     pub status: Option<WorkloadStatus>,
     /// Set `spec.active` to false.
@@ -65,7 +65,7 @@ pub(crate) enum Notification {
     },
 }
 
-impl Plan {
+impl WorkloadPlan {
     /// Whether it only changes the reason why a pending workload waits, and only its user reads
     /// that. A hub reads those of copies, and concurrent admission those of variants.
     pub(super) fn only_explains(&self, subject: &Workload) -> bool {
@@ -102,14 +102,19 @@ impl Plan {
 
 /// Decides about one workload in its state at `now`.
 #[must_use]
-pub(crate) fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) -> Plan {
-    if let Some(plan) = end_of_life(subject, facts, rules, now) {
+pub(crate) fn decide(
+    subject: &Workload,
+    inputs: &WorkloadInputs,
+    rules: &Rules,
+    now: Timestamp,
+) -> WorkloadPlan {
+    if let Some(plan) = end_of_life(subject, inputs, rules, now) {
         return plan;
     }
     if workload::is_finished(subject) {
         return retention(subject, rules, now);
     }
-    let mut plan = Plan::default();
+    let mut plan = WorkloadPlan::default();
     let mut edit = Edit::new(subject, rules.reasons, now);
     if subject.spec.is_active() {
         if workload::holds(subject, conditions::DEACTIVATION_TARGET) {
@@ -120,19 +125,19 @@ pub(crate) fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Time
     } else {
         deactivated(&mut plan, &mut edit, subject);
     }
-    pending::restarts(&mut edit, subject, facts);
-    pending::gates(&mut plan, &mut edit, subject, facts, rules);
-    if !facts.parent {
-        checks::sync(&mut edit, facts);
+    pending::restarts(&mut edit, subject, inputs);
+    pending::gates(&mut plan, &mut edit, subject, inputs, rules);
+    if !inputs.parent {
+        checks::sync(&mut edit, inputs);
     }
     if rules.lists_preemption_gates {
         edit.sync_preemption_gates(&subject.spec.preemption_gates);
     }
     match workload::phase(subject) {
         Phase::Pending => {
-            match pending::queue_grace_left(subject, facts, now) {
+            match pending::queue_grace_left(subject, inputs, now) {
                 Some(wait) => plan.again(wait),
-                None => pending::blockers(&mut edit, subject, facts, rules),
+                None => pending::blockers(&mut edit, subject, inputs, rules),
             }
             edit.sync_admitted();
         }
@@ -141,10 +146,10 @@ pub(crate) fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Time
     }
     // A check may reject it during an eviction or later. Then nothing else would requeue it.
     let rejected =
-        subject.spec.is_active() && !facts.parent && checks::rejected(&mut plan, &mut edit);
+        subject.spec.is_active() && !inputs.parent && checks::rejected(&mut plan, &mut edit);
     let goes = rejected && !workload::is_evicted(subject);
     if workload::has_reservation(subject) && subject.spec.is_active() && !goes {
-        reserved::decide(&mut plan, &mut edit, subject, facts, rules, now);
+        reserved::decide(&mut plan, &mut edit, subject, inputs, rules, now);
     }
     if subject.status.as_ref() != Some(&edit.status) && edit.status != WorkloadStatus::default() {
         plan.status = Some(edit.status);
@@ -163,7 +168,12 @@ fn held(subject: &Workload) -> bool {
 }
 
 /// Ends workloads without an owner that had one, and workloads that are being deleted.
-fn end_of_life(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) -> Option<Plan> {
+fn end_of_life(
+    subject: &Workload,
+    inputs: &WorkloadInputs,
+    rules: &Rules,
+    now: Timestamp,
+) -> Option<WorkloadPlan> {
     let deleting = subject.metadata.deletion_timestamp.is_some();
     let owned = subject.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
     let had_owner = subject
@@ -172,31 +182,34 @@ fn end_of_life(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp)
         .as_ref()
         .is_some_and(|labels| labels.get(names::JOB_UID).is_some_and(|uid| !uid.is_empty()));
     let held = held(subject);
-    if facts.owner_gone && facts.held_by_cluster {
+    if inputs.owner_gone && inputs.held_by_cluster {
         // The dispatcher releases its quota once no copy remains. The cluster may be lost in the
         // meantime.
-        return Some(Plan { again: Some(LOST_CLUSTER_CHECK_INTERVAL), ..Plan::default() });
+        return Some(WorkloadPlan {
+            again: Some(LOST_CLUSTER_CHECK_INTERVAL),
+            ..WorkloadPlan::default()
+        });
     }
-    if facts.owner_gone || (!owned && deleting) {
-        return Some(Plan { release: held, ..Plan::default() });
+    if inputs.owner_gone || (!owned && deleting) {
+        return Some(WorkloadPlan { release: held, ..WorkloadPlan::default() });
     }
     if owned || !had_owner || rules.leaves_orphans {
         return None;
     }
-    let mut plan = Plan { release: held, ..Plan::default() };
+    let mut plan = WorkloadPlan { release: held, ..WorkloadPlan::default() };
     if !workload::is_finished(subject) {
         let mut edit = Edit::new(subject, ReasonDetail::default(), now);
         edit.finish(reasons::finished::OWNER_NOT_FOUND, "The workload's owner no longer exists");
         plan.status = Some(edit.status);
     }
     // After both, only the retention of finished workloads remains.
-    (plan != Plan::default()).then_some(plan)
+    (plan != WorkloadPlan::default()).then_some(plan)
 }
 
 /// Retention of finished workloads. The hub collects its own copies, however long it is away: some
 /// report their end by the Workload alone.
-fn retention(subject: &Workload, rules: &Rules, now: Timestamp) -> Plan {
-    let mut plan = Plan::default();
+fn retention(subject: &Workload, rules: &Rules, now: Timestamp) -> WorkloadPlan {
+    let mut plan = WorkloadPlan::default();
     if workload::is_copy(subject) {
         return plan;
     }
@@ -219,7 +232,7 @@ fn retention(subject: &Workload, rules: &Rules, now: Timestamp) -> Plan {
     plan
 }
 
-fn deactivated(plan: &mut Plan, edit: &mut Edit, subject: &Workload) {
+fn deactivated(plan: &mut WorkloadPlan, edit: &mut Edit, subject: &Workload) {
     edit.status.requeue_state = None;
     let target = workload::condition(subject, conditions::DEACTIVATION_TARGET).cloned();
     conditions::remove(&mut edit.status.conditions, conditions::DEACTIVATION_TARGET);

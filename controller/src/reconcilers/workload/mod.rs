@@ -8,14 +8,14 @@
 
 mod decide;
 mod explanation_limit;
-mod facts;
+mod inputs;
 mod perform;
 mod triggers;
 
 use std::sync::{Arc, Mutex};
 
-pub(crate) use decide::{Notification, Plan, decide};
-pub(crate) use facts::{Facts, PodsReadyRules, Readiness, Rules};
+pub(crate) use decide::{Notification, WorkloadPlan, decide};
+pub(crate) use inputs::{PodsReadyRules, Readiness, Rules, WorkloadInputs};
 use perform::Reconciler;
 use tokio_util::sync::CancellationToken;
 

@@ -8,7 +8,7 @@ use switchyard_api::{conditions::reasons::events, names, v1beta2::Workload};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Facts, Notification, Plan, Rules, decide,
+    Notification, Rules, WorkloadInputs, WorkloadPlan, decide,
     explanation_limit::{ExplanationLimit, pause_after},
 };
 use crate::{
@@ -69,17 +69,17 @@ impl Reconciler<'_> {
         limit.admits(namespace, Instant::now())
     }
 
-    fn plan(&self, key: &Key) -> Option<(Arc<Workload>, Plan)> {
+    fn plan(&self, key: &Key) -> Option<(Arc<Workload>, WorkloadPlan)> {
         let ctx = self.ctx;
         let subject = ctx.stores.workloads.by_key(key).filter(|_| ctx.leading())?;
-        let facts = Facts::gather(ctx, self.views, &subject);
-        let plan = decide(&subject, &facts, self.rules, ctx.clock.now());
+        let inputs = WorkloadInputs::gather(ctx, self.views, &subject);
+        let plan = decide(&subject, &inputs, self.rules, ctx.clock.now());
         Some((subject, plan))
     }
 
-    async fn perform(&self, key: &Key, subject: &Workload, plan: Plan) -> Outcome {
+    async fn perform(&self, key: &Key, subject: &Workload, plan: WorkloadPlan) -> Outcome {
         let again = plan.again;
-        if plan == (Plan { again, ..Plan::default() }) {
+        if plan == (WorkloadPlan { again, ..WorkloadPlan::default() }) {
             return again.map_or(Outcome::Done, Outcome::Requeue);
         }
         // An unfinished workload with quota loses its finalizer only after the end of its job.
@@ -102,7 +102,7 @@ impl Reconciler<'_> {
 }
 
 #[tracing::instrument(name = "lifecycle", skip_all, fields(workload = %Key::of(subject)))]
-async fn perform(ctx: &Context, subject: &Workload, plan: Plan) -> Result<(), WriteError> {
+async fn perform(ctx: &Context, subject: &Workload, plan: WorkloadPlan) -> Result<(), WriteError> {
     let mut current = subject.clone();
     if let Some(status) = &plan.status {
         match patch_status(ctx, subject, status, "lifecycle").await? {

@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep_until};
 use action::Action;
 use log::Log;
 use perform::{Outcome, perform};
-use plan::{Plan, Step};
+use plan::{LifePlan, Step};
 use watch::Watch;
 
 /// Where the jobs are, on all clusters.
@@ -94,7 +94,7 @@ impl Life {
         let begun = Instant::now();
         let (mut under_way, mut counts, mut minute) = (FuturesUnordered::new(), Counts::new(), 1);
         for (Step { at, action }, number) in
-            Plan::new(seed).take_while(|step| step.at < lasts).zip(1_u32..)
+            LifePlan::new(seed).take_while(|step| step.at < lasts).zip(1_u32..)
         {
             let time = sleep_until(begun + at);
             tokio::pin!(time);

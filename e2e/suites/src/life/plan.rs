@@ -39,7 +39,7 @@ pub(crate) struct Step {
 
 /// The actions, one after the other, without end.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct LifePlan {
     random: Random,
     now: Duration,
     /// The jobs that it has made and not deleted.
@@ -48,7 +48,7 @@ pub(crate) struct Plan {
     ends: VecDeque<Step>,
 }
 
-impl Plan {
+impl LifePlan {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             random: Random::new(seed),
@@ -219,7 +219,7 @@ impl Plan {
     }
 }
 
-impl Iterator for Plan {
+impl Iterator for LifePlan {
     type Item = Step;
 
     fn next(&mut self) -> Option<Step> {
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     fn steps(seed: u64, count: usize) -> Vec<Step> {
-        Plan::new(seed).take(count).collect()
+        LifePlan::new(seed).take(count).collect()
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::reconcilers::job::{
     decide::OWNER_UNREAD,
     edit,
     ensure::{delete_others, is_live},
-    facts::Ancestor,
+    inputs::Ancestor,
 };
 use crate::{
     role::Role,
@@ -39,7 +39,7 @@ const AT_ONCE: usize = 64;
 
 /// A pod group owner with its pods.
 pub(crate) struct GroupOwnerCase<'a> {
-    /// The owner. `facts.workloads` are those of its groups, and those that it owns.
+    /// The owner. `inputs.workloads` are those of its groups, and those that it owns.
     pub(crate) case: Case<'a>,
     pub(crate) serving: &'a dyn Serving,
     pub(crate) pods: &'a [Value],
@@ -48,7 +48,7 @@ pub(crate) struct GroupOwnerCase<'a> {
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct GroupOwnerPlan {
     /// About the owner and its Workloads.
     pub(crate) workloads: Decision,
     /// The desired pods, of those that change.
@@ -58,17 +58,17 @@ pub(crate) struct Plan {
 }
 
 /// Decides about an existing owner.
-pub(crate) fn decide(scene: &GroupOwnerCase<'_>) -> Plan {
+pub(crate) fn decide(scene: &GroupOwnerCase<'_>) -> GroupOwnerPlan {
     let object = scene.case.job;
-    if meta::is_deleting(object) || !scene.case.facts.managed || scene.case.kind.skips(object) {
-        return Plan { pods: release_ended(scene.pods), ..Plan::default() };
+    if meta::is_deleting(object) || !scene.case.inputs.managed || scene.case.kind.skips(object) {
+        return GroupOwnerPlan { pods: release_ended(scene.pods), ..GroupOwnerPlan::default() };
     }
     let workloads = scene.workloads();
     // A labelled pod is charged by the group's Workload, so the Workload must be right first.
     let settled = workloads == Decision::wait();
     let (replaced, kept): (Vec<&Value>, Vec<&Value>) =
         scene.pods.iter().partition(|pod| scene.is_replaced(pod));
-    Plan {
+    GroupOwnerPlan {
         workloads,
         pods: kept.into_iter().filter_map(|pod| scene.pod(pod, settled)).collect(),
         replaced: replaced.into_iter().cloned().collect(),
@@ -99,7 +99,7 @@ impl GroupOwnerCase<'_> {
     fn is_replaced(&self, pod: &Value) -> bool {
         let admitted = |group: &str| {
             let of_group = |it: &&Arc<Workload>| it.metadata.name.as_deref() == Some(group);
-            self.case.facts.workloads.iter().find(of_group).is_some_and(|it| is_admitted(it))
+            self.case.inputs.workloads.iter().find(of_group).is_some_and(|it| is_admitted(it))
         };
         let waits = is_gated(pod) && !is_ending(pod) && !group_name(pod).is_some_and(admitted);
         waits && (self.is_outdated)(pod)
@@ -116,7 +116,7 @@ impl GroupOwnerCase<'_> {
         let groups = self.serving.groups(self.case.job);
         let mut left: BTreeMap<&str, &Arc<Workload>> = self
             .case
-            .facts
+            .inputs
             .workloads
             .iter()
             .filter_map(|workload| Some((workload.metadata.name.as_deref()?, workload)))
@@ -127,7 +127,7 @@ impl GroupOwnerCase<'_> {
         for group in &groups {
             let found = left.remove(group.name.as_str());
             let mut made_here = found.is_none() && !group.is_scaled_down && !is_sent(self.case.job);
-            if made_here && self.case.facts.ancestor == Ancestor::Unread {
+            if made_here && self.case.inputs.ancestor == Ancestor::Unread {
                 (made_here, held_back) = (false, true);
             }
             if found.is_none() && (!made_here || made == AT_ONCE) {
@@ -162,7 +162,7 @@ impl GroupOwnerCase<'_> {
     fn create(&self, group: &Group, pod_sets: Vec<PodSet>) -> Result<Vec<Action>, Decision> {
         let case = &self.case;
         let priority = create::priority(case, &pod_sets)?;
-        let copied = case.facts.copied;
+        let copied = case.inputs.copied;
         let workload =
             build_group_workload(case.kind, case.job, group, pod_sets, &priority, copied);
         let note = format!("Created Workload: {}", key(&workload));
@@ -252,7 +252,7 @@ impl GroupOwnerCase<'_> {
     /// once no copy remains.
     fn hold(&self, group: &Group, workload: &Arc<Workload>) -> Vec<Action> {
         let kind = self.case.kind.id().kind;
-        let (reasons, now) = (self.case.facts.reasons, self.case.now);
+        let (reasons, now) = (self.case.inputs.reasons, self.case.now);
         if !group.is_scaled_down {
             let ended = Action::edit_quota(workload, reasons, now, |edit| {
                 edit.unreserve(quota_reserved::PENDING_EVALUATION, edit::OFF_HOLD);
@@ -271,7 +271,7 @@ impl GroupOwnerCase<'_> {
             return Vec::new();
         }
         let message = format!("{kind} scaled to zero; workload on hold");
-        if !(self.case.facts.role == Role::Hub
+        if !(self.case.inputs.role == Role::Hub
             && has_reservation(workload)
             && was_dispatched(workload))
         {

@@ -10,14 +10,14 @@ use switchyard_jobs::{
 };
 
 use crate::reconcilers::job::{
-    Ancestor, Decision, Facts, Gates, Prebuilt, Reconciler,
+    Ancestor, Decision, Gates, JobInputs, Prebuilt, Reconciler,
     action::Action,
     asks_for_owners,
     case::Case,
     index::JobKey,
     lookup, owners,
     perform::Target,
-    pod_group_owner::decide::{self, GroupOwnerCase, Plan},
+    pod_group_owner::decide::{self, GroupOwnerCase, GroupOwnerPlan},
 };
 use crate::{
     role::Role,
@@ -83,7 +83,9 @@ impl Reconciler {
                 let group_owner = lookup::with_older_name(&self.ctx.stores, serving, &group_owner);
                 self.decide_group_owner((key, kind, serving), &group_owner, ruled, &parts)
             }
-            None => Plan { pods: decide::release_ended(&parts), ..Plan::default() },
+            None => {
+                GroupOwnerPlan { pods: decide::release_ended(&parts), ..GroupOwnerPlan::default() }
+            }
         };
         let target = Target { key, jobs: group_owners, kind, job: group_owner.as_deref() };
         let first = self.act(&target, plan.workloads).await;
@@ -141,13 +143,13 @@ impl Reconciler {
         group_owner: &Value,
         ruled: Option<bool>,
         pods: &[Value],
-    ) -> Plan {
+    ) -> GroupOwnerPlan {
         let (ctx, namespace) = (&self.ctx, meta::namespace(group_owner));
         let mut names: BTreeSet<Key> = self.index.served(key).into_iter().collect();
         names.extend(
             serving.groups(group_owner).iter().map(|group| Key::new(namespace, &group.name)),
         );
-        let facts = Facts {
+        let inputs = JobInputs {
             elastic: false,
             reclaims: false,
             releases_fast: false,
@@ -172,7 +174,7 @@ impl Reconciler {
         // Where its pods only wait, a rolling update needs no help.
         let elsewhere = ctx.role == Role::Hub
             && (ctx.dispatching_check(namespace, meta::queue_name(group_owner)).is_some()
-                || facts.workloads.iter().any(|workload| was_dispatched(workload)));
+                || inputs.workloads.iter().any(|workload| was_dispatched(workload)));
         let outdated = |pod: &Value| {
             if elsewhere {
                 return false;
@@ -183,7 +185,7 @@ impl Reconciler {
             });
             set.is_some_and(|set| is_outdated(&set.value(), pod))
         };
-        let case = Case { kind, job: group_owner, facts: &facts, now: ctx.clock.now() };
+        let case = Case { kind, job: group_owner, inputs: &inputs, now: ctx.clock.now() };
         decide::decide(&GroupOwnerCase { case, serving, pods, is_outdated: &outdated })
     }
 }

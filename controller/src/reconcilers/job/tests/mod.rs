@@ -27,7 +27,7 @@ use switchyard_jobs::{
     build_workload, job_pod_sets, merge_diff, pod_set_infos,
 };
 
-use super::{Action, Ancestor, Decision, Facts, Gates, Next, PodsReadyDelay, Prebuilt, decide};
+use super::{Action, Ancestor, Decision, Gates, JobInputs, Next, PodsReadyDelay, Prebuilt, decide};
 use crate::{
     role::Role,
     workload::{Edit, ReasonDetail},
@@ -185,7 +185,7 @@ impl PriorityLookup for Classes {
     }
 }
 
-/// The facts besides the job.
+/// The inputs besides the job.
 pub(super) struct World {
     pub(super) kind: &'static dyn JobKind,
     pub(super) job: Option<TestJob>,
@@ -245,7 +245,7 @@ impl World {
 
     pub(super) fn decide(&self) -> Decision {
         let flavor = |name: &str| (self.flavors && name == "gpu").then(|| Arc::new(gpu()));
-        let facts = Facts {
+        let inputs = JobInputs {
             role: self.role,
             reasons: ReasonDetail::Full,
             elastic: self.elastic,
@@ -279,7 +279,7 @@ impl World {
             keep_deactivated: self.keep_deactivated,
             gates: self.gates,
         };
-        decide(self.kind, self.job.as_ref().map(|job| &job.0), &facts, now())
+        decide(self.kind, self.job.as_ref().map(|job| &job.0), &inputs, now())
     }
 
     /// The actions, one per line, and when to reconcile next.

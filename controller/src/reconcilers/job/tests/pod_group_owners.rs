@@ -7,7 +7,7 @@ use switchyard_jobs::{build_group_workload, kind_for, pod::Pod, serving::Serving
 use super::{
     super::{
         case::Case,
-        pod_group_owner::decide::{GroupOwnerCase, Plan, decide},
+        pod_group_owner::decide::{GroupOwnerCase, GroupOwnerPlan, decide},
     },
     *,
 };
@@ -114,8 +114,8 @@ impl Made {
         self
     }
 
-    fn decide(&self) -> Plan {
-        let facts = Facts {
+    fn decide(&self) -> GroupOwnerPlan {
+        let inputs = JobInputs {
             elastic: true,
             reclaims: true,
             releases_fast: false,
@@ -137,7 +137,7 @@ impl Made {
             keep_deactivated: None,
             gates: self.gates,
         };
-        let case = Case { kind: self.kind, job: &self.group_owner.0, facts: &facts, now: now() };
+        let case = Case { kind: self.kind, job: &self.group_owner.0, inputs: &inputs, now: now() };
         decide(&GroupOwnerCase {
             case,
             serving: self.serving(),
@@ -147,7 +147,7 @@ impl Made {
     }
 
     fn told(&self) -> String {
-        let Plan { workloads, pods, replaced: _ } = self.decide();
+        let GroupOwnerPlan { workloads, pods, replaced: _ } = self.decide();
         let world = World { kind: self.kind, ..world(TestJob(self.group_owner.0.clone())) };
         let mut lines: Vec<String> =
             workloads.actions.iter().map(|action| world.line(action)).collect();

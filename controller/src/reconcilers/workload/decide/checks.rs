@@ -8,21 +8,21 @@ use switchyard_api::{
     v1beta2::{AdmissionCheckState, CheckState, ClusterQueue, Workload, WorkloadStatus},
 };
 
-use super::{Notification, Plan};
+use super::{Notification, WorkloadPlan};
 use crate::{
-    reconcilers::workload::Facts,
+    reconcilers::workload::WorkloadInputs,
     workload::{self, Edit},
 };
 use switchyard_platform::clock::since;
 
 /// Keeps a state for each check that applies. States of the hub's own MultiKueue checks are written
 /// with the reservation. This saves a write per workload, and no other controller needs them.
-pub(super) fn sync(edit: &mut Edit, facts: &Facts) {
-    if let Some(queue) = &facts.cluster_queue {
+pub(super) fn sync(edit: &mut Edit, inputs: &WorkloadInputs) {
+    if let Some(queue) = &inputs.cluster_queue {
         let apply = required(queue, &edit.status);
         let mut needed = apply.clone();
         if workload::admission(&edit.status).is_none() {
-            needed.retain(|check| !facts.dispatching_checks.contains(check));
+            needed.retain(|check| !inputs.dispatching_checks.contains(check));
         }
         edit.sync_checks(&apply, &needed);
     }
@@ -62,7 +62,7 @@ fn required(queue: &ClusterQueue, status: &WorkloadStatus) -> BTreeSet<String> {
 }
 
 /// Admits a workload with quota once its last check is Ready.
-pub(super) fn admit(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now: Timestamp) {
+pub(super) fn admit(plan: &mut WorkloadPlan, edit: &mut Edit, subject: &Workload, now: Timestamp) {
     edit.sync_admitted();
     if !conditions::is_true(&edit.status.conditions, conditions::ADMITTED) {
         return;
@@ -79,7 +79,7 @@ pub(super) fn admit(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now: T
 
 /// Requests the deactivation of a workload that a check rejects, with or without quota. Returns
 /// whether one does.
-pub(super) fn rejected(plan: &mut Plan, edit: &mut Edit) -> bool {
+pub(super) fn rejected(plan: &mut WorkloadPlan, edit: &mut Edit) -> bool {
     let rejected = in_state(&edit.status, CheckState::Rejected);
     if rejected.is_empty() {
         return false;

@@ -9,15 +9,20 @@ use switchyard_api::{
 };
 use switchyard_scheduler::NO_QUEUE;
 
-use super::{Notification, Plan};
+use super::{Notification, WorkloadPlan};
 use crate::{
-    reconcilers::workload::{Facts, Rules},
+    reconcilers::workload::{Rules, WorkloadInputs},
     workload::{self, Edit},
 };
 use switchyard_platform::clock::since;
 
 /// `requeueState.requeueAt` and the `Requeued` condition of an active workload.
-pub(super) fn back_off(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now: Timestamp) {
+pub(super) fn back_off(
+    plan: &mut WorkloadPlan,
+    edit: &mut Edit,
+    subject: &Workload,
+    now: Timestamp,
+) {
     if let Some(at) = edit.retry_time().filter(|at| *at > now) {
         edit.requeue_at(at, false);
     }
@@ -61,14 +66,14 @@ pub(super) fn back_off(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now
 }
 
 /// A queue that was stopped and restarted requeues the workloads that it evicted.
-pub(super) fn restarts(edit: &mut Edit, subject: &Workload, facts: &Facts) {
+pub(super) fn restarts(edit: &mut Edit, subject: &Workload, inputs: &WorkloadInputs) {
     let Some(requeued) = workload::condition(subject, conditions::REQUEUED) else { return };
     if requeued.status != conditions::FALSE {
         return;
     }
     let local_runs =
-        facts.local_queue.as_ref().is_some_and(|queue| queue.spec.stop_policy == StopPolicy::None);
-    let cluster_runs = facts
+        inputs.local_queue.as_ref().is_some_and(|queue| queue.spec.stop_policy == StopPolicy::None);
+    let cluster_runs = inputs
         .cluster_queue
         .as_ref()
         .is_some_and(|queue| queue.spec.stop_policy == StopPolicy::None);
@@ -88,10 +93,10 @@ const GATED: &str = "Admission is gated by: ";
 
 /// The annotation `admission-gated-by`.
 pub(super) fn gates(
-    plan: &mut Plan,
+    plan: &mut WorkloadPlan,
     edit: &mut Edit,
     subject: &Workload,
-    facts: &Facts,
+    inputs: &WorkloadInputs,
     rules: &Rules,
 ) {
     if workload::has_reservation(subject) {
@@ -103,7 +108,7 @@ pub(super) fn gates(
     });
     match (closed_gates(subject, rules), known) {
         // A problem of its queue is reported first.
-        (Some(_), false) if blocker(subject, facts).is_some() => (),
+        (Some(_), false) if blocker(subject, inputs).is_some() => (),
         (Some(gates), true) => {
             edit.unreserve(reasons::quota_reserved::ADMISSION_GATED, format!("{GATED}{gates}"));
         }
@@ -144,7 +149,7 @@ const QUEUE_GRACE: Duration = Duration::from_secs(2);
 /// if its queue is there, or if the workload is a copy, whose hub waits for the report.
 pub(super) fn queue_grace_left(
     subject: &Workload,
-    facts: &Facts,
+    inputs: &WorkloadInputs,
     now: Timestamp,
 ) -> Option<Duration> {
     let is_new = workload::condition(subject, conditions::QUOTA_RESERVED).is_none();
@@ -153,9 +158,9 @@ pub(super) fn queue_grace_left(
     let may_follow = subject.spec.is_active()
         && !workload::is_sent(subject)
         && !workload::queue_name(subject).is_empty()
-        && may_run(facts.local_queue.as_ref().map(|queue| queue.spec.stop_policy))
-        && may_run(facts.cluster_queue.as_ref().map(|queue| queue.spec.stop_policy))
-        && !facts.cluster_queue_active;
+        && may_run(inputs.local_queue.as_ref().map(|queue| queue.spec.stop_policy))
+        && may_run(inputs.cluster_queue.as_ref().map(|queue| queue.spec.stop_policy))
+        && !inputs.cluster_queue_active;
     let created = workload::created(subject);
     let left = QUEUE_GRACE.saturating_sub(since(now, created));
     // A creation in the future is one by another clock.
@@ -163,13 +168,18 @@ pub(super) fn queue_grace_left(
 }
 
 /// Sets `QuotaReserved` to what keeps the engine from considering a pending workload.
-pub(super) fn blockers(edit: &mut Edit, subject: &Workload, facts: &Facts, rules: &Rules) {
+pub(super) fn blockers(
+    edit: &mut Edit,
+    subject: &Workload,
+    inputs: &WorkloadInputs,
+    rules: &Rules,
+) {
     // Without detailed reasons, a deactivated workload keeps its last reason.
     let keeps_reason = edit.has_basic_reasons() && !subject.spec.is_active();
     if workload::is_on_hold(subject) || keeps_reason {
         return;
     }
-    if let Some((reason, message)) = blocker(subject, facts) {
+    if let Some((reason, message)) = blocker(subject, inputs) {
         edit.unreserve(reason, message);
         return;
     }
@@ -193,13 +203,13 @@ pub(super) fn blockers(edit: &mut Edit, subject: &Workload, facts: &Facts, rules
 /// Message of a deactivated workload.
 const INACTIVE: &str = "The workload is deactivated";
 
-fn blocker(subject: &Workload, facts: &Facts) -> Option<(&'static str, String)> {
+fn blocker(subject: &Workload, inputs: &WorkloadInputs) -> Option<(&'static str, String)> {
     use reasons::quota_reserved::{DEACTIVATED, MISCONFIGURED, SUSPENDED};
     if !subject.spec.is_active() {
         return Some((DEACTIVATED, INACTIVE.to_owned()));
     }
     let name = workload::queue_name(subject);
-    let Some(local_queue) = &facts.local_queue else {
+    let Some(local_queue) = &inputs.local_queue else {
         if name.is_empty() {
             return Some((MISCONFIGURED, NO_QUEUE.to_owned()));
         }
@@ -211,11 +221,11 @@ fn blocker(subject: &Workload, facts: &Facts) -> Option<(&'static str, String)> 
     if local_queue.spec.stop_policy != StopPolicy::None {
         return Some((SUSPENDED, format!("LocalQueue {name} is inactive")));
     }
-    let cluster_queue = facts.cluster_queue_name.as_deref().unwrap_or_default();
-    if facts.cluster_queue.is_none() {
+    let cluster_queue = inputs.cluster_queue_name.as_deref().unwrap_or_default();
+    if inputs.cluster_queue.is_none() {
         return Some((MISCONFIGURED, format!("ClusterQueue {cluster_queue} doesn't exist")));
     }
-    (!facts.cluster_queue_active)
+    (!inputs.cluster_queue_active)
         .then(|| (SUSPENDED, format!("ClusterQueue {cluster_queue} is inactive")))
 }
 

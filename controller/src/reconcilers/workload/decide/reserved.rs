@@ -9,9 +9,9 @@ use switchyard_api::{
     v1beta2::{CheckState, PastAttempt, StopPolicy, Workload},
 };
 
-use super::{Notification, Plan, checks, pending};
+use super::{Notification, WorkloadPlan, checks, pending};
 use crate::{
-    reconcilers::workload::{Facts, PodsReadyRules, Readiness, Rules},
+    reconcilers::workload::{PodsReadyRules, Readiness, Rules, WorkloadInputs},
     workload::{self, Edit, Eviction, NOT_READY},
 };
 use switchyard_platform::clock::{exponential_backoff, since, whole_seconds};
@@ -20,33 +20,33 @@ use switchyard_platform::clock::{exponential_backoff, since, whole_seconds};
 const STALE_RECHECK: Duration = Duration::from_secs(60);
 
 pub(super) fn decide(
-    plan: &mut Plan,
+    plan: &mut WorkloadPlan,
     edit: &mut Edit,
     subject: &Workload,
-    facts: &Facts,
+    inputs: &WorkloadInputs,
     rules: &Rules,
     now: Timestamp,
 ) {
     let evicted = workload::is_evicted(subject);
-    if !evicted && !facts.parent && retried(plan, edit, subject) {
+    if !evicted && !inputs.parent && retried(plan, edit, subject) {
         return;
     }
     let admitted = conditions::is_true(&edit.status.conditions, conditions::ADMITTED);
-    if admitted && !evicted && drained(plan, edit, subject, facts) {
+    if admitted && !evicted && drained(plan, edit, subject, inputs) {
         return;
     }
-    if !admitted && let Some((reason, message)) = lost_queue(subject, facts) {
+    if !admitted && let Some((reason, message)) = lost_queue(subject, inputs) {
         edit.unreserve(reason, message);
         // Kueue does this in a second write.
-        pending::blockers(edit, subject, facts, rules);
+        pending::blockers(edit, subject, inputs, rules);
         return;
     }
-    if facts.variant {
+    if inputs.variant {
         return;
     }
     if let Some(rules) = rules.pods_ready.as_ref().filter(|_| !evicted)
-        && facts.readiness != Readiness::Unknown
-        && pods_ready(plan, edit, subject, facts, rules, now)
+        && inputs.readiness != Readiness::Unknown
+        && pods_ready(plan, edit, subject, inputs, rules, now)
     {
         return;
     }
@@ -54,7 +54,7 @@ pub(super) fn decide(
 }
 
 /// Evicts a workload with a check in Retry state. Returns whether one is.
-fn retried(plan: &mut Plan, edit: &mut Edit, subject: &Workload) -> bool {
+fn retried(plan: &mut WorkloadPlan, edit: &mut Edit, subject: &Workload) -> bool {
     let retry = checks::in_state(&edit.status, CheckState::Retry);
     if retry.is_empty() {
         return false;
@@ -68,12 +68,17 @@ fn retried(plan: &mut Plan, edit: &mut Edit, subject: &Workload) -> bool {
     true
 }
 
-fn drained(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: &Facts) -> bool {
-    let local = facts
+fn drained(
+    plan: &mut WorkloadPlan,
+    edit: &mut Edit,
+    subject: &Workload,
+    inputs: &WorkloadInputs,
+) -> bool {
+    let local = inputs
         .local_queue
         .as_ref()
         .is_some_and(|queue| queue.spec.stop_policy == StopPolicy::HoldAndDrain);
-    let cluster = facts
+    let cluster = inputs
         .cluster_queue
         .as_ref()
         .is_some_and(|queue| queue.spec.stop_policy == StopPolicy::HoldAndDrain);
@@ -91,20 +96,20 @@ fn drained(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: &Facts) 
 }
 
 /// A reservation without admission does not outlive its queues.
-fn lost_queue(subject: &Workload, facts: &Facts) -> Option<(&'static str, String)> {
+fn lost_queue(subject: &Workload, inputs: &WorkloadInputs) -> Option<(&'static str, String)> {
     use reasons::quota_reserved::{MISCONFIGURED, SUSPENDED};
     let name = workload::queue_name(subject);
     let live =
-        facts.local_queue.as_ref().filter(|queue| queue.metadata.deletion_timestamp.is_none());
+        inputs.local_queue.as_ref().filter(|queue| queue.metadata.deletion_timestamp.is_none());
     let Some(local_queue) = live else {
         return Some((MISCONFIGURED, format!("LocalQueue {name} is terminating or missing")));
     };
     if local_queue.spec.stop_policy != StopPolicy::None {
         return Some((SUSPENDED, format!("LocalQueue {name} is stopped")));
     }
-    let name = facts.cluster_queue_name.as_deref().unwrap_or_default();
+    let name = inputs.cluster_queue_name.as_deref().unwrap_or_default();
     let live =
-        facts.cluster_queue.as_ref().filter(|queue| queue.metadata.deletion_timestamp.is_none());
+        inputs.cluster_queue.as_ref().filter(|queue| queue.metadata.deletion_timestamp.is_none());
     let Some(cluster_queue) = live else {
         return Some((MISCONFIGURED, format!("ClusterQueue {name} is terminating or missing")));
     };
@@ -114,10 +119,10 @@ fn lost_queue(subject: &Workload, facts: &Facts) -> Option<(&'static str, String
 
 /// Evicts a workload whose pods are not ready in time. Returns whether it did.
 fn pods_ready(
-    plan: &mut Plan,
+    plan: &mut WorkloadPlan,
     edit: &mut Edit,
     subject: &Workload,
-    facts: &Facts,
+    inputs: &WorkloadInputs,
     rules: &PodsReadyRules,
     now: Timestamp,
 ) -> bool {
@@ -127,7 +132,7 @@ fn pods_ready(
         plan.again(timeout.saturating_sub(waited));
         return false;
     }
-    if facts.readiness == Readiness::Stale {
+    if inputs.readiness == Readiness::Stale {
         // Its pods may be ready by now.
         plan.again(STALE_RECHECK);
         return false;
@@ -196,7 +201,7 @@ fn not_ready(
     }
 }
 
-fn execution_time(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now: Timestamp) {
+fn execution_time(plan: &mut WorkloadPlan, edit: &mut Edit, subject: &Workload, now: Timestamp) {
     let admitted =
         workload::condition(subject, conditions::ADMITTED).filter(|c| c.status == conditions::TRUE);
     let (Some(admitted), Some(limit)) = (admitted, subject.spec.maximum_execution_time_seconds)

@@ -65,13 +65,13 @@ proptest! {
     #[test]
     fn every_workload_comes_to_rest(subject in subjects(), drain in any::<bool>(), checks in any::<bool>(), plain in any::<bool>()) {
         let policy = if drain { StopPolicy::HoldAndDrain } else { StopPolicy::None };
-        let facts = facts(StopPolicy::None, policy, if checks { &["a", "b"] } else { &[] });
+        let inputs = inputs(StopPolicy::None, policy, if checks { &["a", "b"] } else { &[] });
         let reasons = if plain { ReasonDetail::Basic } else { ReasonDetail::Full };
         let rules = Rules { reasons, ..Rules::default() };
         let mut subject = subject;
         for look in 0.. {
             prop_assert!(look < 8, "still writing after 8 looks: {:?}", subject.status);
-            let plan = decide(&subject, &facts, &rules, at(300));
+            let plan = decide(&subject, &inputs, &rules, at(300));
             if plan.status.is_none() && !plan.deactivate {
                 break;
             }
@@ -89,7 +89,7 @@ proptest! {
     fn admission_and_reservation_go_together(subject in subjects()) {
         let has_admission = |it: &Workload| it.status.as_ref().is_some_and(|status| status.admission.is_some());
         let consistent = workload::has_reservation(&subject) == has_admission(&subject);
-        let plan = decide(&subject, &facts(StopPolicy::None, StopPolicy::Hold, &[]), &Rules::default(), at(300));
+        let plan = decide(&subject, &inputs(StopPolicy::None, StopPolicy::Hold, &[]), &Rules::default(), at(300));
         if let (true, Some(status)) = (consistent, plan.status) {
             let next = Workload { status: Some(status), ..subject };
             prop_assert_eq!(workload::has_reservation(&next), has_admission(&next));

@@ -16,8 +16,8 @@ use crate::{
     reconcilers::workload::{PodsReadyRules, Readiness},
 };
 
-fn facts(local: StopPolicy, cluster: StopPolicy, checks: &[&str]) -> Facts {
-    Facts {
+fn inputs(local: StopPolicy, cluster: StopPolicy, checks: &[&str]) -> WorkloadInputs {
+    WorkloadInputs {
         local_queue: Some(Arc::new(fixtures::local_queue(local))),
         cluster_queue_name: Some("cq".into()),
         cluster_queue: Some(Arc::new(fixtures::cluster_queue(cluster, checks))),
@@ -31,13 +31,13 @@ fn facts(local: StopPolicy, cluster: StopPolicy, checks: &[&str]) -> Facts {
     }
 }
 
-fn open() -> Facts {
-    facts(StopPolicy::None, StopPolicy::None, &[])
+fn open() -> WorkloadInputs {
+    inputs(StopPolicy::None, StopPolicy::None, &[])
 }
 
 /// The decision at second 100, one line per effect.
-fn outcome(subject: &Workload, facts: &Facts, rules: &Rules) -> String {
-    let plan = decide(subject, facts, rules, at(100));
+fn outcome(subject: &Workload, inputs: &WorkloadInputs, rules: &Rules) -> String {
+    let plan = decide(subject, inputs, rules, at(100));
     let mut lines = Vec::new();
     if let Some(status) = &plan.status {
         lines.push(fixtures::conditions(status));
@@ -94,27 +94,27 @@ fn outcome(subject: &Workload, facts: &Facts, rules: &Rules) -> String {
 }
 
 /// Deciding about the outcome must find nothing to do.
-fn settled(subject: &Workload, facts: &Facts, rules: &Rules) {
-    let plan = decide(subject, facts, rules, at(100));
+fn settled(subject: &Workload, inputs: &WorkloadInputs, rules: &Rules) {
+    let plan = decide(subject, inputs, rules, at(100));
     let mut next = subject.clone();
     if let Some(status) = plan.status {
         next.status = Some(status);
     }
     if !plan.deactivate && !plan.release {
-        let again = decide(&next, facts, rules, at(100));
+        let again = decide(&next, inputs, rules, at(100));
         assert_eq!(again.status, None, "a second look writes again");
     }
 }
 
-/// Description, workload, facts and rules.
-type Case = (&'static str, Workload, Facts, Rules);
+/// Description, workload, inputs and rules.
+type Case = (&'static str, Workload, WorkloadInputs, Rules);
 
 fn table(cases: Vec<Case>) -> String {
     let mut lines = String::new();
-    for (sentence, subject, facts, rules) in cases {
-        settled(&subject, &facts, &rules);
+    for (sentence, subject, inputs, rules) in cases {
+        settled(&subject, &inputs, &rules);
         lines.push_str(&format!("# {sentence}\n"));
-        for line in outcome(&subject, &facts, &rules).lines() {
+        for line in outcome(&subject, &inputs, &rules).lines() {
             lines.push_str(&format!("{line}\n"));
         }
     }

@@ -41,7 +41,7 @@ fn missing_queue_of_a_new_workload_is_reported_later() {
     let created = |second: i64| {
         workload("a").edit(|workload| workload.metadata.creation_timestamp = Some(Time(at(second))))
     };
-    let missing = Facts::default;
+    let missing = WorkloadInputs::default;
     let rules = Rules::default;
     let cases = vec![
         ("its queue may follow", created(99), missing(), rules()),
@@ -49,13 +49,13 @@ fn missing_queue_of_a_new_workload_is_reported_later() {
         (
             "its cluster queue may become active",
             created(99),
-            Facts { cluster_queue_active: false, ..open() },
+            WorkloadInputs { cluster_queue_active: false, ..open() },
             rules(),
         ),
         (
             "a stopped queue is reported at once",
             created(100),
-            facts(StopPolicy::None, StopPolicy::Hold, &[]),
+            inputs(StopPolicy::None, StopPolicy::Hold, &[]),
             rules(),
         ),
         (
@@ -85,23 +85,23 @@ fn missing_queue_of_a_new_workload_is_reported_later() {
 #[test]
 fn inactive_queue_blocks_the_workload() {
     let cases = vec![
-        ("without a local queue", workload("a"), Facts::default(), Rules::default()),
+        ("without a local queue", workload("a"), WorkloadInputs::default(), Rules::default()),
         (
             "the local queue is stopped",
             workload("a"),
-            facts(StopPolicy::Hold, StopPolicy::None, &[]),
+            inputs(StopPolicy::Hold, StopPolicy::None, &[]),
             Rules::default(),
         ),
         (
             "the cluster queue is missing",
             workload("a"),
-            Facts { cluster_queue: None, ..open() },
+            WorkloadInputs { cluster_queue: None, ..open() },
             Rules::default(),
         ),
         (
             "the cluster queue is inactive",
             workload("a"),
-            Facts { cluster_queue_active: false, ..open() },
+            WorkloadInputs { cluster_queue_active: false, ..open() },
             Rules::default(),
         ),
         (
@@ -118,25 +118,25 @@ fn inactive_queue_blocks_the_workload() {
         (
             "hold takes a mere reservation",
             workload("a").reserved("cq").check("ac", CheckState::Pending, ""),
-            facts(StopPolicy::None, StopPolicy::Hold, &["ac"]),
+            inputs(StopPolicy::None, StopPolicy::Hold, &["ac"]),
             Rules::default(),
         ),
         (
             "hold leaves what is admitted",
             workload("a").reserved("cq").admitted(),
-            facts(StopPolicy::Hold, StopPolicy::Hold, &[]),
+            inputs(StopPolicy::Hold, StopPolicy::Hold, &[]),
             Rules::default(),
         ),
         (
             "hold and drain of the cluster queue evicts",
             workload("a").reserved("cq").admitted(),
-            facts(StopPolicy::None, StopPolicy::HoldAndDrain, &[]),
+            inputs(StopPolicy::None, StopPolicy::HoldAndDrain, &[]),
             Rules::default(),
         ),
         (
             "hold and drain of the local queue evicts",
             workload("a").reserved("cq").admitted(),
-            facts(StopPolicy::HoldAndDrain, StopPolicy::None, &[]),
+            inputs(StopPolicy::HoldAndDrain, StopPolicy::None, &[]),
             Rules::default(),
         ),
         (
@@ -164,7 +164,10 @@ fn inactive_queue_blocks_the_workload() {
         (
             "a missing local queue takes a mere reservation",
             workload("a").reserved("cq").check("ac", CheckState::Pending, ""),
-            Facts { local_queue: None, ..facts(StopPolicy::None, StopPolicy::None, &["ac"]) },
+            WorkloadInputs {
+                local_queue: None,
+                ..inputs(StopPolicy::None, StopPolicy::None, &["ac"])
+            },
             Rules::default(),
         ),
     ];
@@ -339,7 +342,7 @@ fn new_workload_gets_conditions_with_explicit_status() {
     100s QuotaReserved=False PendingEvaluation: Workload is pending evaluation in the scheduling queue
     100s Admitted=False NoReservation: The workload has no reservation
     ");
-    let stopped = facts(StopPolicy::Hold, StopPolicy::None, &[]);
+    let stopped = inputs(StopPolicy::Hold, StopPolicy::None, &[]);
     assert!(
         outcome(&workload("a"), &stopped, &explicit).contains("QuotaReserved=False Suspended"),
         "what is wrong goes first"
@@ -383,7 +386,7 @@ fn gated_workload_is_blocked() {
         (
             "what is wrong with the queue is outcome before the gate",
             workload("a").annotation("kueue.x-k8s.io/admission-gated-by", "example.com/wait"),
-            facts(StopPolicy::Hold, StopPolicy::None, &[]),
+            inputs(StopPolicy::Hold, StopPolicy::None, &[]),
             Rules::default(),
         ),
         (
@@ -457,22 +460,22 @@ fn deactivated_during_eviction_resets_its_cause() {
         .condition("Evicted", true, "Preempted", "for another")
         .condition("DeactivationTarget", true, "AdmissionCheck", "no")
         .check("ac", CheckState::Rejected, "never");
-    let facts = facts(StopPolicy::None, StopPolicy::None, &["ac"]);
-    let plan = decide(&evicted.clone().inactive(), &facts, &Rules::default(), at(100));
+    let inputs = inputs(StopPolicy::None, StopPolicy::None, &["ac"]);
+    let plan = decide(&evicted.clone().inactive(), &inputs, &Rules::default(), at(100));
     let status = plan.status.unwrap();
     assert!(conditions::find(&status.conditions, "DeactivationTarget").is_none());
     assert_eq!(status.admission_checks[0].state, CheckState::Pending);
     let again = evicted.status(|it| *it = status);
-    assert!(!decide(&again, &facts, &Rules::default(), at(101)).deactivate);
+    assert!(!decide(&again, &inputs, &Rules::default(), at(101)).deactivate);
 }
 
 #[test]
 fn explanation_is_told_from_a_change_that_matters() {
-    let only_explains = |subject: &Workload, facts: Facts| {
-        decide(subject, &facts, &Rules::default(), at(100)).only_explains(subject)
+    let only_explains = |subject: &Workload, inputs: WorkloadInputs| {
+        decide(subject, &inputs, &Rules::default(), at(100)).only_explains(subject)
     };
     let waits = || workload("a").condition("QuotaReserved", false, "Pending", "x");
-    let gone = || Facts { cluster_queue_active: false, ..open() };
+    let gone = || WorkloadInputs { cluster_queue_active: false, ..open() };
     assert!(only_explains(&waits(), gone()), "its queue is inactive");
     let copy = waits().annotation(names::WORKLOAD_UID, "u");
     assert!(!only_explains(&copy, gone()), "its hub reads it");

@@ -21,11 +21,11 @@ fn reasons_have_no_detail() {
     let cases = vec![
         ("a new workload is left to the engine", workload("a"), open(), plain()),
         ("the engine's words stay", waits(), open(), plain()),
-        ("without a local queue", workload("a"), Facts::default(), plain()),
+        ("without a local queue", workload("a"), WorkloadInputs::default(), plain()),
         (
             "the cluster queue is inactive",
             waits(),
-            Facts { cluster_queue_active: false, ..open() },
+            WorkloadInputs { cluster_queue_active: false, ..open() },
             plain(),
         ),
         ("the blocker is gone", inadmissible("LocalQueue lq is inactive"), open(), plain()),
@@ -44,13 +44,13 @@ fn reasons_have_no_detail() {
         (
             "a check is waited for",
             workload("a").reserved("cq").check("ac", CheckState::Pending, ""),
-            facts(StopPolicy::None, StopPolicy::None, &["ac"]),
+            inputs(StopPolicy::None, StopPolicy::None, &["ac"]),
             plain(),
         ),
         (
             "hold takes a mere reservation",
             workload("a").reserved("cq").check("ac", CheckState::Pending, ""),
-            facts(StopPolicy::None, StopPolicy::Hold, &["ac"]),
+            inputs(StopPolicy::None, StopPolicy::Hold, &["ac"]),
             plain(),
         ),
     ];
@@ -112,7 +112,7 @@ fn hubs_copy_has_detailed_reasons() {
         workload.metadata.annotations =
             Some([(names::WORKLOAD_UID.to_owned(), "hub-a".to_owned())].into());
     });
-    let cases = vec![("without a local queue", copy, Facts::default(), plain())];
+    let cases = vec![("without a local queue", copy, WorkloadInputs::default(), plain())];
     insta::assert_snapshot!(table(cases), @r"
     # without a local queue
     100s QuotaReserved=False Misconfigured: LocalQueue lq doesn't exist

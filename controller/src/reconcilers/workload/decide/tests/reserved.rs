@@ -9,7 +9,7 @@ fn admission_checks_admit_retry_or_reject() {
             (
                 "checks of all flavors appear before the reservation",
                 workload("a"),
-                facts(StopPolicy::None, StopPolicy::None, &["b", "a"]),
+                inputs(StopPolicy::None, StopPolicy::None, &["b", "a"]),
                 Rules::default(),
             ),
             (
@@ -21,7 +21,7 @@ fn admission_checks_admit_retry_or_reject() {
             (
                 "the last check admits",
                 workload("a").reserved("cq").check("ac", CheckState::Ready, "ok"),
-                facts(StopPolicy::None, StopPolicy::None, &["ac"]),
+                inputs(StopPolicy::None, StopPolicy::None, &["ac"]),
                 Rules::default(),
             ),
             (
@@ -31,7 +31,7 @@ fn admission_checks_admit_retry_or_reject() {
                     CheckState::Ready,
                     "",
                 ),
-                facts(StopPolicy::None, StopPolicy::None, &["ac", "b"]),
+                inputs(StopPolicy::None, StopPolicy::None, &["ac", "b"]),
                 Rules::default(),
             ),
             (
@@ -40,13 +40,13 @@ fn admission_checks_admit_retry_or_reject() {
                     .reserved("cq")
                     .check("ac", CheckState::Retry, "busy")
                     .status(|status| status.admission_checks[0].requeue_after_seconds = Some(300)),
-                facts(StopPolicy::None, StopPolicy::None, &["ac"]),
+                inputs(StopPolicy::None, StopPolicy::None, &["ac"]),
                 Rules::default(),
             ),
             (
                 "a check rejects",
                 workload("a").reserved("cq").check("ac", CheckState::Rejected, "never"),
-                facts(StopPolicy::None, StopPolicy::None, &["ac"]),
+                inputs(StopPolicy::None, StopPolicy::None, &["ac"]),
                 Rules::default(),
             ),
             (
@@ -55,7 +55,7 @@ fn admission_checks_admit_retry_or_reject() {
                     .reserved("cq")
                     .condition_at(20, conditions::EVICTED, true, "Preempted", "gone")
                     .check("ac", CheckState::Rejected, "never"),
-                facts(StopPolicy::None, StopPolicy::None, &["ac"]),
+                inputs(StopPolicy::None, StopPolicy::None, &["ac"]),
                 Rules::default(),
             ),
             (
@@ -63,7 +63,7 @@ fn admission_checks_admit_retry_or_reject() {
                 workload("a")
                     .condition_at(20, conditions::EVICTED, true, "Preempted", "gone")
                     .check("ac", CheckState::Rejected, "never"),
-                facts(StopPolicy::None, StopPolicy::None, &["ac"]),
+                inputs(StopPolicy::None, StopPolicy::None, &["ac"]),
                 Rules::default(),
             ),
         ];
@@ -131,12 +131,12 @@ fn check_of_one_flavor_applies_to_its_workloads() {
         })
     };
     let states = |subject: Workload, on: &[&str]| {
-        let mut facts = facts(StopPolicy::None, StopPolicy::None, &["every", "some"]);
+        let mut inputs = inputs(StopPolicy::None, StopPolicy::None, &["every", "some"]);
         let mut queue = fixtures::cluster_queue(StopPolicy::None, &["every", "some"]);
         queue.spec.admission_checks_strategy.as_mut().unwrap().admission_checks[1].on_flavors =
             on.iter().map(|flavor| (*flavor).to_owned()).collect();
-        facts.cluster_queue = Some(Arc::new(queue));
-        let status = decide(&subject, &facts, &Rules::default(), at(100)).status.unwrap();
+        inputs.cluster_queue = Some(Arc::new(queue));
+        let status = decide(&subject, &inputs, &Rules::default(), at(100)).status.unwrap();
         status.admission_checks.into_iter().map(|check| check.name).collect::<Vec<_>>().join(" ")
     };
     for (sentence, subject, on, expected) in [
@@ -235,7 +235,7 @@ fn dispatched_workload_is_evicted_when_its_pods_are_not_ready() {
             status.dispatch = Some(DispatchStatus { attempt: 2, ..DispatchStatus::default() });
         })
     };
-    let on = |readiness| Facts { readiness, ..open() };
+    let on = |readiness| WorkloadInputs { readiness, ..open() };
     let plan = decide(&sent(), &on(Readiness::Shown), &patient(None), at(100));
     let status = plan.status.unwrap();
     assert_eq!(status.cluster_name, None);
@@ -250,18 +250,24 @@ fn dispatched_workload_is_evicted_when_its_pods_are_not_ready() {
     let unknown = decide(&sent(), &on(Readiness::Unknown), &patient(None), at(100));
     assert_eq!((unknown.status, unknown.again), (None, None));
     let ready = sent().condition("PodsReady", true, "Started", "");
-    assert_eq!(decide(&ready, &on(Readiness::Shown), &patient(None), at(100)), Plan::default());
+    assert_eq!(
+        decide(&ready, &on(Readiness::Shown), &patient(None), at(100)),
+        WorkloadPlan::default()
+    );
 }
 
 #[test]
 fn dispatching_check_is_written_with_the_reservation() {
-    let mut facts = facts(StopPolicy::None, StopPolicy::None, &["mk"]);
-    facts.dispatching_checks.insert("mk".into());
-    assert_eq!(decide(&workload("a"), &facts, &Rules::default(), at(100)), Plan::default());
+    let mut inputs = inputs(StopPolicy::None, StopPolicy::None, &["mk"]);
+    inputs.dispatching_checks.insert("mk".into());
+    assert_eq!(
+        decide(&workload("a"), &inputs, &Rules::default(), at(100)),
+        WorkloadPlan::default()
+    );
     let evicted = workload("a").check("mk", CheckState::Pending, "");
     assert_eq!(
-        decide(&evicted, &facts, &Rules::default(), at(100)),
-        Plan::default(),
+        decide(&evicted, &inputs, &Rules::default(), at(100)),
+        WorkloadPlan::default(),
         "one that is there stays"
     );
 }
@@ -271,7 +277,7 @@ fn eviction_ends_when_the_job_has_no_pods() {
     let mut evicted = workload("a").reserved("cq").admitted();
     let stopped = decide(
         &evicted,
-        &facts(StopPolicy::None, StopPolicy::HoldAndDrain, &[]),
+        &inputs(StopPolicy::None, StopPolicy::HoldAndDrain, &[]),
         &Rules::default(),
         at(100),
     );

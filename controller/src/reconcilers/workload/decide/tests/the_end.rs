@@ -60,7 +60,7 @@ fn finished_deleted_and_orphaned_workloads() {
         (
             "deleted after its owner",
             workload("a").reserved("cq").admitted().deleting(),
-            Facts { owner_gone: true, ..open() },
+            WorkloadInputs { owner_gone: true, ..open() },
             Rules::default(),
         ),
         (
@@ -113,7 +113,10 @@ fn finished_deleted_and_orphaned_workloads() {
 #[test]
 fn dispatched_workload_outlives_its_owner_until_stopped() {
     let deleted = workload("a").reserved("cq").admitted().deleting();
-    let facts = Facts { owner_gone: true, held_by_cluster: true, ..open() };
-    let plan = decide(&deleted, &facts, &Rules::default(), at(100));
-    assert_eq!(plan, Plan { again: Some(Duration::from_secs(10)), ..Plan::default() });
+    let inputs = WorkloadInputs { owner_gone: true, held_by_cluster: true, ..open() };
+    let plan = decide(&deleted, &inputs, &Rules::default(), at(100));
+    assert_eq!(
+        plan,
+        WorkloadPlan { again: Some(Duration::from_secs(10)), ..WorkloadPlan::default() }
+    );
 }

@@ -80,7 +80,7 @@ pub(crate) struct PodsReadyRules {
 
 /// Everything else that matters about one workload.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Facts {
+pub(crate) struct WorkloadInputs {
     pub local_queue: Option<Arc<LocalQueue>>,
     /// The ClusterQueue that admitted it, else its LocalQueue's.
     pub cluster_queue_name: Option<String>,
@@ -140,7 +140,7 @@ impl Readiness {
     }
 }
 
-impl Facts {
+impl WorkloadInputs {
     pub(super) fn gather(ctx: &Context, views: &Views, subject: &Workload) -> Self {
         let namespace = subject.metadata.namespace.as_deref().unwrap_or_default();
         let local_queue = ctx.stores.local_queues.get(namespace, workload::queue_name(subject));

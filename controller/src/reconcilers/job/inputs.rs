@@ -58,7 +58,7 @@ impl Gates {
 }
 
 /// All inputs of [`super::decide`] besides the job.
-pub(crate) struct Facts<'a> {
+pub(crate) struct JobInputs<'a> {
     pub role: Role,
     /// Detail of the reasons for missing quota.
     pub reasons: ReasonDetail,
