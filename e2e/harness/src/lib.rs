@@ -39,6 +39,7 @@ mod process;
 mod progress;
 pub mod prometheus;
 pub mod queues;
+pub mod random;
 pub mod ready;
 pub mod rights;
 pub mod single;

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, fixture};
 
-use crate::common::random::Random;
+use crate::common::random;
 use compare::{Tally, Template, judge_in_all_orders, report};
 use server::Server;
 use world::World;
@@ -37,7 +37,7 @@ fn templates_wanted() -> usize {
 #[test]
 fn a_template_is_charged_what_its_pod_requests() {
     fixture::run(async {
-        let (seed, mut random) = Random::seeded_by("REQUESTS_SEED");
+        let (seed, mut random) = random::seeded_by("REQUESTS_SEED");
         let wanted = templates_wanted();
         let cluster = cluster().await;
         let server = Server::new(cluster).await;
@@ -45,7 +45,7 @@ fn a_template_is_charged_what_its_pod_requests() {
         let start = Instant::now();
         let templates: Vec<Template<'_>> = (0..wanted)
             .map(|_| Template {
-                namespace: random.of(&world.namespaces),
+                namespace: random.pick(&world.namespaces),
                 spec: templates::pod_spec(&mut random),
             })
             .collect();

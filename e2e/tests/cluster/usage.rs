@@ -9,12 +9,13 @@ mod tree;
 use std::time::Duration;
 
 use crate::bed::{Bed, WAIT};
-use crate::common::random::Random;
+use crate::common::random;
 use futures::future::{join_all, try_join_all};
 use kube::{Api, ResourceExt};
 use observer::{Observer, holdings};
 use switchyard_api::v1beta2::{ClusterQueue, LocalQueue, Workload};
 use switchyard_controller::workload;
+use switchyard_e2e::random::Random;
 use switchyard_e2e::{JobBuilder, fixture, job, queues, wait};
 use tree::{Node, Tree};
 
@@ -88,7 +89,7 @@ fn objects(bed: &Bed, tree: &Tree) -> Vec<serde_json::Value> {
 #[test]
 fn usage_is_what_admitted_workloads_hold_at_every_moment() {
     fixture::run(async {
-        let (seed, mut random) = Random::seeded_by("USAGE_SEED");
+        let (seed, mut random) = random::seeded_by("USAGE_SEED");
         let bed = Bed::new("usage").await;
         let tree = tree();
         let doors: Vec<String> = tree.queues().map(|node| node.name.clone()).collect();
@@ -145,7 +146,7 @@ fn jobs(
     let (mut jobs, mut holding, mut ending) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..JOBS {
         let name = format!("r{round}-{number}");
-        let (queue, cpus) = (random.of::<String>(doors), random.of(&["1", "1", "1", "2"]));
+        let (queue, cpus) = (random.pick::<String>(doors), random.pick(&["1", "1", "1", "2"]));
         let job = bed.job_in(queue, &name).cpu(cpus);
         let time = Duration::from_millis(50 + random.below(1500));
         if number < HOLDERS {

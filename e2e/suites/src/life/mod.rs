@@ -10,7 +10,6 @@ mod empty;
 mod log;
 mod perform;
 mod plan;
-mod random;
 mod subject;
 mod watch;
 mod world;

@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use switchyard_e2e::random::Random;
+
 use super::action::{Action, Deletion, PodEnd, Policy, Scheduling};
-use super::random::Random;
 use super::subject::{Kind, Subject};
 
 /// The names that jobs have: few, so that each comes again and again.
@@ -92,7 +93,7 @@ impl LifePlan {
             kind,
             queue: random.of(&QUEUES),
             size,
-            millicpu: random.of(&[250, 500, 1000, 1000, 2000, 3000]).min(LARGEST / size),
+            millicpu: (LARGEST / size).min(random.of(&[250, 500, 1000, 1000, 2000, 3000])),
             // A new one comes each minute, so each has to end.
             runs: if kind == Kind::CronJob {
                 Some(runs.unwrap_or(Duration::from_secs(20)))

@@ -9,8 +9,9 @@ use super::compare::{Tally, Template, judge_in_all_orders, report};
 use super::server::{Answer, Server};
 use super::world::World;
 use super::{TOLD, cluster, templates};
-use crate::common::random::Random;
+use crate::common::random;
 use crate::job_kinds::{samples, table};
+use switchyard_e2e::random::Random;
 
 /// Jobs of each kind.
 const JOBS: usize = 12;
@@ -302,7 +303,7 @@ async fn install(cluster: &Cluster) {
 #[test]
 fn a_pod_set_of_each_kind_is_charged_what_its_pods_request() {
     fixture::run(async {
-        let (seed, mut random) = Random::seeded_by("REQUESTS_SEED");
+        let (seed, mut random) = random::seeded_by("REQUESTS_SEED");
         let cluster = cluster().await;
         install(cluster).await;
         let server = Server::new(cluster).await;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::common::random::Random;
+use switchyard_e2e::random::Random;
 
 /// A resource, and amounts of it in ascending order.
 struct Resource {
@@ -11,7 +11,7 @@ struct Resource {
     /// Larger ones, for pods as a whole and for upper bounds.
     large: &'static [&'static str],
     /// In so many of a hundred containers.
-    percent: u64,
+    percent: u32,
 }
 
 impl Resource {
@@ -107,7 +107,7 @@ pub(super) fn pod_spec(random: &mut Random) -> Value {
     }
     if random.percent(35) {
         let classes = if random.percent(90) { &CLASSES[..5] } else { &CLASSES };
-        spec["runtimeClassName"] = (*random.of(classes)).into();
+        spec["runtimeClassName"] = (*random.pick(classes)).into();
     }
     if random.percent(8) {
         let overheads = [
@@ -116,7 +116,7 @@ pub(super) fn pod_spec(random: &mut Random) -> Value {
             json!({"cpu": "2"}),
             json!({}),
         ];
-        spec["overhead"] = random.of(&overheads).clone();
+        spec["overhead"] = random.pick(&overheads).clone();
     }
     spec
 }
@@ -186,7 +186,7 @@ fn sorted(random: &mut Random, amounts: &[&str]) -> (usize, usize) {
 
 /// The LimitRanges of a namespace.
 pub(super) fn limit_ranges(random: &mut Random, namespace: &str) -> Vec<Value> {
-    let count = *random.of(&[0, 1, 1, 1, 2, 2, 3]);
+    let count = *random.pick(&[0, 1, 1, 1, 2, 2, 3]);
     let range = |number: u32| {
         let mut limits = Vec::new();
         if random.percent(80) {
@@ -224,7 +224,7 @@ fn of_containers(random: &mut Random) -> Value {
             item["min"][resource.name] = resource.amounts[0].into();
         }
         if resource.may_differ() && random.percent(15) {
-            item["max"][resource.name] = random.of(&resource.large[1..]).to_owned().into();
+            item["max"][resource.name] = random.pick(&resource.large[1..]).to_owned().into();
         }
     }
     item
@@ -237,7 +237,7 @@ fn of_pods(random: &mut Random) -> Value {
             item["min"][resource.name] = resource.amounts[0].into();
         }
         if random.percent(resource.percent / 4) {
-            item["max"][resource.name] = (*random.of(resource.large)).into();
+            item["max"][resource.name] = (*random.pick(resource.large)).into();
         }
     }
     item

@@ -14,7 +14,7 @@ use switchyard_jobs::pod_requests::{RequestDefaults, pod_requests};
 use super::cache::CacheProbe;
 use super::server::{Amounts, Server};
 use super::templates;
-use crate::common::random::Random;
+use switchyard_e2e::random::Random;
 
 pub(super) struct World {
     pub(super) namespaces: Vec<Namespace>,

@@ -17,7 +17,8 @@ use switchyard_api::quantity::amount_of;
 use switchyard_e2e::{JobBuilder, fixture, job::has_condition, wait::eventually};
 
 use super::racks::{BLOCK, HOST, PREFERRED, RACK, REQUIRED, Racks, SLICE_LEVEL, SLICE_SIZE};
-use crate::common::random::Random;
+use crate::common::random;
+use switchyard_e2e::random::Random;
 
 /// Jobs of the test.
 const GANGS: usize = 200;
@@ -78,9 +79,9 @@ impl Load {
 fn gang(racks: &Racks, name: &str, random: &mut Random) -> JobBuilder {
     let slice = 1 + random.below(2);
     // Pods of two CPUs: a host takes two, a rack four, a block eight.
-    let (level, most) = *random.of(&[(HOST, 2), (RACK, 4), (BLOCK, 8)]);
+    let (level, most) = *random.pick(&[(HOST, 2), (RACK, 4), (BLOCK, 8)]);
     let pods = u32::try_from(slice * (1 + random.below(most / slice))).unwrap();
-    let cpu = random.of(&["500m", "1", "1500m", "2"]);
+    let cpu = random.pick(&["500m", "1", "1500m", "2"]);
     let job = racks.bed.job(name).parallelism(pods).completions(pods).cpu(cpu).backoff_limit(6);
     let mut job = job.run_for(Duration::from_millis(200 + 100 * random.below(8)));
     if random.percent(50) {
@@ -112,7 +113,7 @@ fn pods_of_random_gangs_overcommit_no_node() {
             }
             std::future::ready(())
         }));
-        let (_, mut random) = Random::seeded_by("GANGS_SEED");
+        let (_, mut random) = random::seeded_by("GANGS_SEED");
         let jobs: Vec<JobBuilder> =
             (0..GANGS).map(|at| gang(&racks, &format!("gang-{at}"), &mut random)).collect();
         let admin = racks.bed.admin();
