@@ -151,7 +151,7 @@ async fn follow(
         let start = Instant::now();
         let broken = [stores.nodes.broken_for(), stores.pods.broken_for()];
         let is_stale = broken.into_iter().flatten().any(|since| since > STALE);
-        let next = if is_stale { Vec::new() } else { rooms(&stores.free_nodes(), &flavors()) };
+        let next = if is_stale { Vec::new() } else { compute(stores.clone(), flavors()).await };
         sender.send_if_modified(|current| {
             let differs = **current != next;
             *current = Arc::new(next);
@@ -161,6 +161,13 @@ async fn follow(
         // Flavors change without a change of nodes, and a watch fails without one.
         let _ = tokio::time::timeout(STALE, changed.notified()).await;
     }
+}
+
+/// The room of each flavor. With thousands of nodes this takes longer than a task may.
+async fn compute(stores: Stores, flavors: Vec<ResourceFlavor>) -> Vec<v1::FlavorRoom> {
+    let computed = tokio::task::spawn_blocking(move || rooms(&stores.free_nodes(), &flavors)).await;
+    // It ends with the runtime.
+    computed.unwrap_or_default()
 }
 
 #[cfg(test)]
