@@ -95,24 +95,10 @@ pub(crate) fn own_cluster() -> Reachability {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::{Value, json};
 
-    fn cluster(name: &str, active: Option<bool>, agent: &Value) -> MultiKueueCluster {
-        let conditions: Vec<Value> = active
-            .into_iter()
-            .map(|active| {
-                let status = if active { "True" } else { "False" };
-                json!({"type": "Active", "status": status, "reason": "X", "message": "",
-                    "lastTransitionTime": "2026-01-01T00:00:00Z"})
-            })
-            .collect();
-        serde_json::from_value(json!({
-            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": name},
-            "spec": {"clusterSource": {"agent": {}}}, "status": {"conditions": conditions, "agent": agent},
-        }))
-        .unwrap()
-    }
+    use super::*;
+    use crate::multikueue_cluster::conditions::tests::cluster;
 
     #[test]
     fn never_enrolled_agent_differs_from_a_disconnected_one() {

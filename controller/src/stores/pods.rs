@@ -268,14 +268,15 @@ pub(crate) fn changes_usage(change: &Change<PodRecord>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use serde_json::{Value, json};
 
     use switchyard_jobs::apply_merge;
 
     use super::*;
 
-    fn pod(change: &Value) -> Pod {
+    /// A pod with a merge patch applied.
+    pub(crate) fn pod(change: &Value) -> Pod {
         let mut pod = json!({
             "metadata": {"name": "a", "namespace": "ns", "uid": "u", "labels": {"l": "v"}, "annotations": {"x": "y"}},
             "spec": {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use switchyard_proto::v1 as proto;
 use switchyard_syntax::flavor_pins::FlavorPins;
 
-use super::{JobIdentity, Name, Reason, State, Uid, UnixMillis};
+use super::{CANNOT_SEND, JobIdentity, Name, Reason, State, Uid, UnixMillis};
 
 /// State of one workload on one cluster, as its agent reports it.
 #[derive(Debug, Clone)]
@@ -28,6 +28,25 @@ pub struct Observation {
     pub gate: Option<PreemptionGate>,
     /// The flavors of the copy's quota, if this report has them.
     pub flavors: Option<Arc<FlavorPins>>,
+}
+
+impl Observation {
+    /// An assignment that the hub cannot send counts as refused by its cluster.
+    pub fn unsent(uid: Uid, (namespace, name): (Name, Name), attempt: u64, why: String) -> Self {
+        Self {
+            uid,
+            namespace,
+            name,
+            attempt,
+            state: State::Refused,
+            reasons: vec![Reason::new(CANNOT_SEND, why)],
+            job_status: false,
+            no_ready_pod: false,
+            origin: None,
+            gate: None,
+            flavors: None,
+        }
+    }
 }
 
 /// Whether the job has ended.

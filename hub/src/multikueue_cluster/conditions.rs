@@ -211,7 +211,7 @@ fn judge(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use serde_json::{Value, json};
     use std::sync::Arc;
@@ -224,7 +224,7 @@ mod tests {
         .unwrap()
     }
 
-    fn cluster(name: &str, active: Option<bool>, agent: &Value) -> MultiKueueCluster {
+    pub(crate) fn cluster(name: &str, active: Option<bool>, agent: &Value) -> MultiKueueCluster {
         let conditions: Vec<Value> = active
             .into_iter()
             .map(|active| {

@@ -23,27 +23,12 @@ pub(crate) fn event(stores: &Stores, key: &Key) -> Event {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::Pod;
     use rstest::rstest;
     use serde_json::{Value, json};
     use switchyard_api::names;
-    use switchyard_jobs::apply_merge;
 
     use super::*;
-    use crate::stores::pods::{InternedRequests, PodRecord};
-
-    fn pod(change: &Value) -> Pod {
-        let mut pod = json!({
-            "metadata": {"name": "a", "namespace": "ns", "uid": "u", "labels": {"l": "v"}, "annotations": {"x": "y"}},
-            "spec": {
-                "nodeName": "n1",
-                "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "500m"}}}],
-            },
-            "status": {"phase": "Running"},
-        });
-        apply_merge(&mut pod, change);
-        serde_json::from_value(pod).unwrap()
-    }
+    use crate::stores::pods::{InternedRequests, PodRecord, tests::pod};
 
     fn event_text(change: &Value) -> String {
         let stores = Stores::default();

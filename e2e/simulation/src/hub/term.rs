@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use switchyard_dispatcher::{
-    BreakerLimits, CANNOT_SEND, DispatchAction, DispatchEvent, Dispatcher, DispatcherSettings,
-    LiveSessions, Name, Observation, ObservationCache, Phase, PinRules, Reason, State, Uid,
-    WorkloadFacts, WorkloadWrite, WriteOutcome, WriteResult, is_terminal,
+    BreakerLimits, DispatchAction, DispatchEvent, Dispatcher, DispatcherSettings, LiveSessions,
+    Name, Observation, ObservationCache, Phase, PinRules, Uid, WorkloadFacts, WorkloadWrite,
+    WriteOutcome, WriteResult, is_terminal,
 };
 use switchyard_flags::simulate::Mutation;
 use switchyard_hub::cluster_channel::ClusterChannel;
@@ -284,23 +284,8 @@ impl World {
             DispatchAction::Assign { cluster, uid, namespace, name, attempt, phase } => {
                 let known = self.hubs[hub].store.contains_key(&self.ours(hub, &uid));
                 if phase != Phase::Absent && !known {
-                    let reasons = vec![Reason::new(CANNOT_SEND, "the workload is gone")];
-                    let state = State::Refused;
-                    let (job_status, no_ready_pod) = (false, false);
-                    let (origin, gate, flavors) = (None, None, None);
-                    let observation = Observation {
-                        uid,
-                        namespace,
-                        name,
-                        attempt,
-                        state,
-                        reasons,
-                        job_status,
-                        no_ready_pod,
-                        origin,
-                        gate,
-                        flavors,
-                    };
+                    let why = "the workload is gone".to_owned();
+                    let observation = Observation::unsent(uid, (namespace, name), attempt, why);
                     return refusals.push((cluster, observation));
                 }
                 self.desire(hub, number(&cluster), &uid, attempt, phase);

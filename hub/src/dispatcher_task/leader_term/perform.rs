@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde_json::Value;
 use switchyard_api::v1beta2::{OtherFlavor, Workload};
 use switchyard_dispatcher::{
-    CANNOT_SEND, DispatchAction, DispatchEvent, FlavorMismatch, Name, Observation, Reason, Uid,
-    WorkloadWrite, WriteOutcome, WriteResult,
+    DispatchAction, DispatchEvent, FlavorMismatch, Name, Observation, Uid, WorkloadWrite,
+    WriteOutcome, WriteResult,
 };
 use switchyard_platform::store::Key;
-use switchyard_proto::v1::{Payload, Phase, State};
+use switchyard_proto::v1::{Payload, Phase};
 use switchyard_scheduler::{RefusedReason, WorkloadKey};
 use tokio::time::Instant;
 
@@ -30,7 +30,6 @@ impl LeaderTerm {
         for action in actions {
             self.perform(action, &mut refusals);
         }
-        // A workload that cannot be sent counts as refused by the cluster.
         for (cluster, observation) in refusals {
             self.apply(DispatchEvent::Observed { cluster, observation });
         }
@@ -43,23 +42,7 @@ impl LeaderTerm {
                     self.send_assignment(&cluster, &uid, (&namespace, &name), attempt, phase)
                 {
                     tracing::warn!(workload = %name, %namespace, %cluster, why, "cannot be sent");
-                    let reasons = vec![Reason { code: CANNOT_SEND.to_owned(), message: why }];
-                    let state = State::Refused;
-                    let (job_status, no_ready_pod) = (false, false);
-                    let (origin, gate, flavors) = (None, None, None);
-                    let observation = Observation {
-                        uid,
-                        namespace,
-                        name,
-                        attempt,
-                        state,
-                        reasons,
-                        job_status,
-                        no_ready_pod,
-                        origin,
-                        gate,
-                        flavors,
-                    };
+                    let observation = Observation::unsent(uid, (namespace, name), attempt, why);
                     refusals.push((cluster, observation));
                 }
             }
