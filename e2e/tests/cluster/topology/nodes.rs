@@ -17,7 +17,7 @@ use switchyard_e2e::{
 };
 
 use super::node_of;
-use super::racks::{BLOCK, HOST, RACK, REQUIRED, Racks};
+use super::racks::{BLOCK, HOST, HOSTS, RACK, REQUIRED, Racks};
 use crate::bed::WAIT;
 
 /// How long nothing may change.
@@ -237,5 +237,34 @@ fn replacement_stays_within_the_required_rack() {
         racks.delete_by_force(&before[0]).await;
         let again = racks.running("gang", 2).await;
         assert_ne!(racks.one_of(&again, RACK).await, rack);
+    });
+}
+
+/// As on clouds that label nodes with a DNS name. Kueue never replaces such a node.
+#[test]
+fn node_with_another_hostname_label_is_replaced() {
+    fixture::run(async {
+        let racks = Racks::new("hostname").await;
+        let label = |node: &str| format!("{node}.example.com");
+        for index in 0..HOSTS {
+            let node = racks.host(index);
+            racks.label(&node, HOST, &label(&node)).await;
+        }
+        let before = gang(&racks).await;
+        let (lost, stays) = (&before[0], &before[1]);
+        let mut hosts: Vec<String> = before.iter().map(|pod| label(node_of(pod))).collect();
+        hosts.sort();
+        assert_eq!(racks.assigned("gang").await, hosts, "domains are labels");
+        racks.delete_node(node_of(lost)).await;
+        let replaced = async || {
+            let hosts = racks.assigned("gang").await;
+            ensure!(!hosts.contains(&label(node_of(lost))), "it is still on {hosts:?}");
+            ensure!(hosts.contains(&label(node_of(stays))), "the other has moved: {hosts:?}");
+            Ok(())
+        };
+        eventually(WAIT, "another node", replaced).await.unwrap();
+        racks.delete_by_force(lost).await;
+        let after = racks.running("gang", 2).await;
+        assert!(after.iter().any(|pod| pod.uid() == stays.uid()), "the other pod runs on");
     });
 }

@@ -189,6 +189,11 @@ impl Racks {
         self.nodes().patch(node, &PatchParams::default(), &Patch::Merge(spec)).await.unwrap();
     }
 
+    pub(super) async fn label(&self, node: &str, key: &str, value: &str) {
+        let labels = json!({"metadata": {"labels": {key: value}}});
+        self.nodes().patch(node, &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
+    }
+
     /// Replaces the taints of a node: `key:Effect`, or none.
     pub(super) async fn taint(&self, node: &str, taint: Option<(&str, &str)>) {
         let taints: Vec<Value> =

@@ -101,6 +101,7 @@ const MIXED: PlacementOptions = PlacementOptions { mixed: true, balanced: false,
     "slice topology requested, but slice size not provided"
 )]
 #[case::nothing_there("", 4, "required block", "no topology domains at level: block")]
+#[case::host_with_the_name_of_its_block("b1/r1/b1:3 b1/r1/x1:1", 3, "required rack", "b1*3")]
 fn placement_on_hosts(
     #[case] leaves: &str,
     #[case] count: i32,
