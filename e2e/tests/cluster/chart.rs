@@ -258,6 +258,9 @@ fn values_that_cannot_work_are_refused_by_name() {
         (&["--set=controllerManager.replicas=0"], "controllerManager/replicas"),
         (&["--set=hub.breaker.clusters=0"], "hub/breaker/clusters"),
         (&["--set=hub.brake.clusters=1"], "brake"),
+        (&["--set=agnet.hub=https://hub.example"], "agnet"),
+        (&["--set=controllerManager.replica=3"], "replica"),
+        (&["--set=controllerManager.manager.logs=debug"], "logs"),
         (&["--set=global.imageRegistry=https://mirror.example"], "global/imageRegistry"),
         (&["--set=images.hub.digest=latest"], "images/hub/digest"),
         (&["--set=controllerManager.manager.image.registry=mirror.example"], "registry"),
@@ -440,7 +443,9 @@ fn the_values_of_kueues_chart_are_taken() {
     let values =
         Parts::new().unwrap().own_source_dir(Part::Kueue).unwrap().join("charts/kueue/values.yaml");
     let values = format!("--values={}", values.display());
-    let rendered = helm.ok(&["template", &chart(), &values, "--set=enablePrometheus=true"]);
+    // A chart around this one may switch it by `enabled`.
+    let more = "--set=enablePrometheus=true,enabled=true";
+    let rendered = helm.ok(&["template", &chart(), &values, more]);
     assert!(rendered.contains("leaderworkerset.x-k8s.io/leaderworkerset"), "with its frameworks");
     assert!(
         rendered.contains("image: switchyard-hub:") && !rendered.contains("kueue/kueue:"),
