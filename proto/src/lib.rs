@@ -111,5 +111,9 @@ pub fn is_attempt(attempt: u64) -> bool {
 /// ends the attempt. With state `RUNNING`: the Workload is deleted, and the job still has pods.
 pub const DELETED_ON_WORKER: &str = "DeletedOnWorker";
 
+/// Reason of [`v1::State::Running`] for a job that its fence has stopped. Its pods are not gone yet,
+/// or the agent does not know.
+pub const STOPPING: &str = "Stopping";
+
 /// A DNS name that every hub certificate contains. Agents verify it, whatever address they dial.
 pub const SERVER_NAME: &str = "switchyard-hub";

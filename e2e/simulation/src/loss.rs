@@ -257,6 +257,10 @@ impl World {
             "excuse: two run, as a policy was not heard"
         } else if !able {
             "excuse: two run, as the agent cannot act"
+        } else if self.is_shown_as_forgotten(cluster, workload) {
+            // It was given up while its agent could not act. The hub removes nothing that it has
+            // forgotten.
+            "excuse: two run, as the hub has forgotten one and shows it"
         } else {
             return None;
         })

@@ -78,11 +78,11 @@ impl From<&proto::Origin> for CopyOrigin {
     }
 }
 
-/// Whether the attempt runs. After a deletion on the worker, [`State::Running`] only means that
-/// pods are left.
+/// Whether the attempt runs. After a deletion on the worker, and once its agent has stopped it,
+/// [`State::Running`] only means that pods are left.
 pub(crate) fn is_running(state: State, reasons: &[Reason]) -> bool {
-    state == State::Running
-        && !reasons.iter().any(|reason| reason.code == switchyard_proto::DELETED_ON_WORKER)
+    let ends = [switchyard_proto::DELETED_ON_WORKER, switchyard_proto::STOPPING];
+    state == State::Running && !reasons.iter().any(|reason| ends.contains(&reason.code.as_str()))
 }
 
 /// State of a copy's preemption gate.

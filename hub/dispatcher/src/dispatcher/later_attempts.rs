@@ -38,8 +38,13 @@ impl Remote {
             // A Workload that ended without a job was an offer.
             state => is_terminal(*state) && has_job != Some(false),
         };
-        let goes = self.state == Some(State::Running) && !self.runs();
-        let state = if goes { Some(State::Evicted) } else { self.state };
+        let is_stopping =
+            self.reasons.iter().any(|reason| reason.code == switchyard_proto::STOPPING);
+        let state = match self.state {
+            Some(State::Running) if is_stopping => Some(State::Suspended),
+            Some(State::Running) if !self.runs() => Some(State::Evicted),
+            state => state,
+        };
         state.filter(made).filter(|_| self.phase.is_none() && self.attempt > known && !self.lost)
     }
 }

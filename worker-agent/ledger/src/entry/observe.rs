@@ -1,7 +1,7 @@
 //! Derives the observation of one workload from its objects.
 
-use switchyard_proto::DELETED_ON_WORKER;
 use switchyard_proto::v1::{self, Observation, Phase, Reason, State};
+use switchyard_proto::{DELETED_ON_WORKER, STOPPING};
 
 use super::{EndedAttempt, Entry, Persisted};
 use crate::admission::{REPLACED, admission_state};
@@ -200,6 +200,12 @@ impl Entry {
                     State::Succeeded | State::Failed if !job.reports_completion => {
                         ObservedState { attempt, state, reasons, is_final: true }
                     }
+                    // Its eviction is about to be observed.
+                    State::Reserved
+                        if phase != Phase::Suspend && is_stopped_by_agent(workload, phase) =>
+                    {
+                        lasting(State::Running, vec![stopping()])
+                    }
                     // The job will report its own end.
                     State::Succeeded | State::Failed | State::Reserved => {
                         lasting(State::Running, Vec::new())
@@ -207,8 +213,11 @@ impl Entry {
                     _ if is_stopped_by_agent(workload, phase) && has_no_pods(job) => {
                         lasting(State::Suspended, Vec::new())
                     }
-                    _ if is_stopped_by_agent(workload, phase) => {
+                    _ if phase == Phase::Suspend && is_stopped_by_agent(workload, phase) => {
                         lasting(State::Running, Vec::new())
+                    }
+                    _ if is_stopped_by_agent(workload, phase) => {
+                        lasting(State::Running, vec![stopping()])
                     }
                     // The Workload that replaced it is about to be observed.
                     State::Evicted
@@ -289,6 +298,11 @@ fn ended(attempt: u64, end: &JobEnd) -> ObservedState {
 fn deleted(attempt: u64, message: &str) -> ObservedState {
     let reasons = vec![Reason { code: DELETED_ON_WORKER.to_owned(), message: message.to_owned() }];
     ObservedState { attempt, state: State::Evicted, reasons, is_final: true }
+}
+
+fn stopping() -> Reason {
+    let message = "the fence has stopped the job, and its pods are not gone yet";
+    Reason { code: STOPPING.to_owned(), message: message.to_owned() }
 }
 
 fn gone(attempt: u64) -> ObservedState {

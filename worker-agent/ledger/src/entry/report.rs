@@ -45,10 +45,9 @@ impl Entry {
     pub(crate) fn report(&mut self, observation: Observation, now: Time) {
         let latest = (observation.attempt, observation.state(), content(&observation));
         let report = &mut self.report;
-        // A hub that lost its assignments decides by whether there is a job.
-        let other_job =
-            has_job(&observation).is_some_and(|now| report.has_job.is_some_and(|then| then != now));
-        if report.latest == Some(latest) && !other_job {
+        // A hub that lost its assignments decides by the origin, and by whether there is a job.
+        let has_news_of_job = has_job(&observation).is_some_and(|now| report.has_job != Some(now));
+        if report.latest == Some(latest) && !has_news_of_job {
             return;
         }
         report.has_job = has_job(&observation).or(report.has_job);

@@ -83,6 +83,24 @@ fn inventory_reports_all_once_before_later_states() {
     assert_eq!(bench.sequence, 2);
 }
 
+/// The hub lost its store. Its assignments end only after the inventory, and until then a report has
+/// no origin.
+#[test]
+fn origin_of_an_unassigned_copy_is_reported() {
+    let mut bench = Bench::open();
+    bench.assign(1, Phase::Reserve);
+    bench.answer(Outcome::Rejected(Rejection::refused("Why", "not here")));
+    bench.connect();
+    assert_eq!(bench.reported_states(), [(1, State::Refused)]);
+    bench.observe(workload(1).admitted().applied());
+    let before = bench.reported();
+    assert_eq!((before[0].state(), &before[0].origin), (State::Reserved, &None));
+    bench.desire(Vec::new(), true).unwrap();
+    let reports = bench.pass(Time::from_secs(1)).reported();
+    assert_eq!((reports.len(), reports[0].state()), (1, State::Reserved));
+    assert!(reports[0].origin.as_ref().is_some_and(|origin| !origin.has_job));
+}
+
 #[test]
 fn large_inventory_is_split() {
     let mut bench = Bench::new();

@@ -170,6 +170,7 @@ fn objects_missing_in_snapshot_are_reported_and_kept() {
     let mut bench = Bench::running();
     bench.desire(Vec::new(), true).unwrap();
     assert!(bench.new_actions().is_empty());
+    assert_eq!(bench.reported_states(), [(1, State::Running)], "with its origin");
     bench.observe(job(1).ended(true).applied());
     assert_eq!(bench.reported_states(), [(1, State::Succeeded)]);
     bench.pass(Time::from_secs(3600));
