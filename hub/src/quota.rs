@@ -23,6 +23,7 @@ use switchyard_api::v1beta2::{
 };
 use switchyard_controller::Context;
 use switchyard_controller::stores::dispatching::multi_kueue_check;
+use switchyard_platform::log_limit::LogLimit;
 use switchyard_platform::write::{Target, WriteError};
 use switchyard_proto::v1 as proto;
 use tokio_util::sync::CancellationToken;
@@ -58,7 +59,9 @@ impl DesiredQuota {
         config: Option<&MultiKueueConfig>,
         totals: impl Fn(&MultiKueueConfig) -> WorkerTotals,
     ) -> Self {
-        let unsupported = |message: String| Self::not("UnsupportedConfiguration", message);
+        let unsupported = |message: String| {
+            Self::not("UnsupportedConfiguration", conditions::truncated_message(message))
+        };
         let Some(config) = config else {
             return unsupported("The referenced MultiKueueConfig was not found.".to_owned());
         };
@@ -171,6 +174,7 @@ pub(crate) async fn run(ctx: Arc<Context>, reports: Arc<ClusterReports>, stop: C
     if !ctx.config.enabled(GATE) {
         return stop.cancelled().await;
     }
+    let log = LogLimit::default();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -184,9 +188,15 @@ pub(crate) async fn run(ctx: Arc<Context>, reports: Arc<ClusterReports>, stop: C
             .cluster_queues
             .filter(|queue| queue.spec.admission_checks_strategy.is_some() || has_condition(queue))
         {
-            if let Err(error) = keep(&ctx, &reports, &queue).await {
-                // After a conflict the next round tries again.
-                tracing::debug!(cluster_queue = queue.name_any(), %error, "quota not kept this time");
+            match keep(&ctx, &reports, &queue).await {
+                // The next round tries again.
+                Ok(()) | Err(WriteError::Conflict | WriteError::Gone | WriteError::NotLeading) => {}
+                Err(error) => {
+                    if let Some(left_out) = log.admit(tokio::time::Instant::now()) {
+                        let cluster_queue = queue.name_any();
+                        tracing::warn!(cluster_queue, %error, left_out, "quota not written");
+                    }
+                }
             }
         }
     }

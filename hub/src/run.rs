@@ -12,6 +12,7 @@ use switchyard_controller::{Context, Handle, Role};
 use switchyard_dispatcher::{DispatcherSettings, StoreLoss};
 use switchyard_hub_pki::store::{self, HubIdentity};
 use switchyard_hub_pki::token_store;
+use switchyard_platform::api_call::with_deadline;
 use switchyard_platform::clock::Clock;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -34,6 +35,8 @@ use crate::{api_clock, api_objects, authority_watch, hosted, multikueue_cluster,
 
 /// How long the API server may take to answer at the start.
 const FIRST_CALLS: Duration = Duration::from_secs(60);
+/// Deadline of one of them.
+const FIRST_CALL: Duration = Duration::from_secs(20);
 /// How long the first lists may take.
 const FIRST_LISTS: Duration = Duration::from_secs(120);
 /// How often expired join tokens are removed.
@@ -269,14 +272,17 @@ async fn identity(
 ) -> anyhow::Result<(HubIdentity, Option<StoreLoss>)> {
     use backon::{ExponentialBuilder, Retryable as _};
     let load = || async {
-        let namespaces: Api<Namespace> = Api::all(client.clone());
-        let system =
-            namespaces.get("kube-system").await.context("reading the namespace kube-system")?;
-        let hub_id = system.uid().context("the namespace kube-system has no uid")?;
-        let now = api_clock::now(client, || clock.now()).await?;
-        let stored = store::load_or_create(secrets, &hub_id, address, now).await?;
-        let loss = stored.memory_since.map(|since| store_loss(since, now, clock.now()));
-        Ok((stored, loss))
+        let loaded = tokio::time::timeout(FIRST_CALL, async {
+            let namespaces: Api<Namespace> = Api::all(client.clone());
+            let system =
+                namespaces.get("kube-system").await.context("reading the namespace kube-system")?;
+            let hub_id = system.uid().context("the namespace kube-system has no uid")?;
+            let now = api_clock::now(client, || clock.now()).await?;
+            let stored = store::load_or_create(secrets, &hub_id, address, now).await?;
+            let loss = stored.memory_since.map(|since| store_loss(since, now, clock.now()));
+            anyhow::Ok((stored, loss))
+        });
+        loaded.await.context("no answer from the API server")?
     };
     let backoff = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(100))
@@ -310,7 +316,7 @@ async fn sweep_tokens(
         if !leadership.borrow().leading {
             continue;
         }
-        match token_store::sweep(&secrets, Timestamp::now()).await {
+        match with_deadline(token_store::sweep(&secrets, Timestamp::now())).await {
             Ok(0) => {}
             Ok(swept) => tracing::info!(swept, "expired join tokens removed"),
             Err(error) => tracing::warn!(%error, "expired join tokens not removed"),

@@ -154,14 +154,16 @@ pub async fn run(
                 let last = *leadership.borrow();
                 leadership = hold(last);
             },
-            Some((epoch, result)) = finished.recv() => {
-                if let Some(state) = state.as_mut().filter(|state| state.epoch == epoch) {
-                    state.task_ended(result);
-                    while let Ok((_, result)) = finished.try_recv() {
+            Some(first) = finished.recv() => if let Some(state) = &mut state {
+                let mut next = Some(first);
+                while let Some((epoch, result)) = next {
+                    // A task of an earlier term may end in this one.
+                    if epoch == state.epoch {
                         state.task_ended(result);
                     }
+                    next = finished.try_recv().ok();
                 }
-            }
+            },
             () = parts.inbox.changed() => if let Some(state) = &mut state { state.changed(parts.inbox.take()) },
             more = sessions.ready() => {
                 anyhow::ensure!(more, "no session can come any more");

@@ -34,6 +34,8 @@ const POLL: Duration = Duration::from_secs(3);
 /// How often a connected cluster is probed, and the deadline of a probe.
 const PROBE: Duration = Duration::from_secs(10);
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
+/// Deadline of an exec plugin of a kubeconfig.
+const EXEC_DEADLINE: Duration = Duration::from_secs(30);
 /// Failed probes in a row that end the session.
 const PROBES: u32 = 2;
 /// How often a worker checks whether an older MultiKueueCluster's kubeconfig has been read.
@@ -88,9 +90,17 @@ impl Worker {
         let mut last_bad = None;
         while !shutdown.is_cancelled() {
             let loaded = self.source.load(&self.reference).await;
-            let parsed =
-                loaded.and_then(|bytes| self.reference.parse(&bytes).map(|config| (bytes, config)));
-            let (bytes, config) = match parsed {
+            let parsed = loaded.and_then(|bytes| {
+                let config = self.reference.parse(&bytes)?;
+                let server = server(&config).ok_or_else(|| {
+                    BadKubeconfig::Unreadable(
+                        "invalid configuration: the context names no cluster of the kubeconfig"
+                            .to_owned(),
+                    )
+                })?;
+                Ok((bytes, config, server))
+            });
+            let (bytes, config, server) = match parsed {
                 Ok(parsed) => parsed,
                 Err(bad) => {
                     if last_bad.as_ref() != Some(&bad) {
@@ -105,20 +115,20 @@ impl Worker {
                 }
             };
             last_bad = None;
-            self.states.duplicates().record(&self.cluster, server(&config));
+            self.states.duplicates().record(&self.cluster, Some(server));
             if !self.alone(&shutdown).await {
                 continue;
             }
             match self.attempt(&bytes, config, &mut failures, &shutdown).await {
                 ConnectionEnd::Over => return,
                 ConnectionEnd::Rotated => {
-                    tracing::info!(cluster = self.cluster, "kubeconfig rotated, connecting anew");
+                    tracing::info!(cluster = self.cluster, "kubeconfig rotated, connecting again");
                     failures = 0;
                 }
                 ConnectionEnd::ProofEnforced => {
                     tracing::info!(
                         cluster = self.cluster,
-                        "only what has a proof is a copy there, connecting anew"
+                        "only what has a proof is a copy there, connecting again"
                     );
                     failures = 0;
                 }
@@ -219,7 +229,11 @@ impl Worker {
             origin: &self.origin,
             remote: &client,
         };
-        if let Err(error) = adoption.run().await {
+        let adopted = tokio::select! {
+            () = shutdown.cancelled() => return ConnectionEnd::Over,
+            adopted = adoption.run() => adopted,
+        };
+        if let Err(error) = adopted {
             return ConnectionEnd::Lost(error);
         }
         *failures = 0;
@@ -294,6 +308,7 @@ async fn finish<T>(mut task: tokio::task::JoinHandle<T>) {
     {
         tracing::warn!("a hosted agent did not end in time, aborted");
         task.abort();
+        let _ = task.await;
     }
 }
 
@@ -303,7 +318,13 @@ async fn connect(config: Kubeconfig) -> Result<Client, String> {
         .map_err(|error| error.to_string())?;
     // After a retry, the last answer does not show whether an earlier request took effect.
     config.default_retry = false;
-    let client = Client::try_from(config).map_err(|error| error.to_string())?;
+    // Making the client may run an exec plugin, which blocks.
+    let made = tokio::task::spawn_blocking(move || Client::try_from(config));
+    let client = match tokio::time::timeout(EXEC_DEADLINE, made).await {
+        Ok(Ok(made)) => made.map_err(|error| error.to_string())?,
+        Ok(Err(_)) => return Err("the client could not be made".to_owned()),
+        Err(_) => return Err(format!("no credentials within {EXEC_DEADLINE:?}")),
+    };
     probe(&client).await?;
     Ok(client)
 }

@@ -41,6 +41,9 @@ enum ReconcileKey {
     Check(String),
 }
 
+/// Deadline of [`ClusterLookup::look_up`].
+const LOOK_UP: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// MultiKueueClusters for the authorization of agents.
 pub struct StoredClusters {
     /// As the watch shows them.
@@ -58,8 +61,10 @@ impl ClusterLookup for StoredClusters {
     fn look_up<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<String>> {
         let api: Api<MultiKueueCluster> = Api::all(self.client.clone());
         Box::pin(async move {
-            let found = api.get_opt(name).await;
+            let found = tokio::time::timeout(LOOK_UP, api.get_opt(name)).await;
             let cluster = found
+                .inspect_err(|_| tracing::warn!(cluster = name, within = ?LOOK_UP, "not read"))
+                .ok()?
                 .inspect_err(|error| tracing::warn!(cluster = name, %error, "cluster not read"))
                 .ok()??;
             may_have_agent(&cluster).then(|| cluster.uid()).flatten()

@@ -94,16 +94,21 @@ pub(super) fn differ_beyond_capacity(a: Option<&AgentStatus>, b: Option<&AgentSt
     bare(a) != bare(b)
 }
 
+/// Cuts a text of an agent to the CRD's limit. Without that, the status could not be written.
+fn cut(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
+}
+
 fn rows(capacity: &Capacity) -> Vec<AgentCapacity> {
     let rows = capacity.queues.iter().flat_map(|queue| {
         queue.flavors.iter().map(|flavor| {
             let amount = |amount: i64| Quantity(format_amount(&flavor.resource, amount));
             let on_nodes = on_nodes(capacity, &flavor.flavor, &flavor.resource);
             AgentCapacity {
-                local_queue: format!("{}/{}", queue.namespace, queue.local_queue),
-                cluster_queue: queue.cluster_queue.clone(),
-                flavor: flavor.flavor.clone(),
-                resource: flavor.resource.clone(),
+                local_queue: cut(&format!("{}/{}", queue.namespace, queue.local_queue), 317),
+                cluster_queue: cut(&queue.cluster_queue, 253),
+                flavor: cut(&flavor.flavor, 253),
+                resource: cut(&flavor.resource, 317),
                 nominal: amount(flavor.nominal),
                 used: amount(flavor.used),
                 available: amount(flavor.available.max(0)),

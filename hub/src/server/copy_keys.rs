@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -123,7 +124,7 @@ impl CopyKeys {
     /// # Errors
     /// The API server refuses or does not answer.
     pub(crate) async fn is_enforced(&self, uid: &str) -> Result<bool, String> {
-        store::is_proved(&self.secrets, uid).await.map_err(|error| format!("{error:#}"))
+        in_time(store::is_proved(&self.secrets, uid)).await
     }
 
     /// Makes the kubeconfig worker with this uid enforce its key.
@@ -131,7 +132,17 @@ impl CopyKeys {
     /// # Errors
     /// As [`Self::is_enforced`].
     pub(crate) async fn enforce(&self, uid: &str) -> Result<(), String> {
-        store::note_proved(&self.secrets, uid).await.map_err(|error| format!("{error:#}"))
+        in_time(store::note_proved(&self.secrets, uid)).await
+    }
+}
+
+/// Deadline of a read or write of the CA Secret.
+const ANSWER: Duration = Duration::from_secs(15);
+
+async fn in_time<T>(call: impl Future<Output = anyhow::Result<T>>) -> Result<T, String> {
+    match tokio::time::timeout(ANSWER, call).await {
+        Ok(done) => done.map_err(|error| format!("{error:#}")),
+        Err(_) => Err(format!("no answer within {ANSWER:?}")),
     }
 }
 

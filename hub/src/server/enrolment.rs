@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use switchyard_hub_pki::ClusterIdentity;
 use switchyard_hub_pki::ca::CaError;
 use switchyard_hub_pki::token::{Token, TokenError};
@@ -24,10 +25,15 @@ use super::authorization::{Authorizer, Refusal};
 use super::copy_keys::CopyKeys;
 use super::listener_tls::Authorities;
 use super::session::Term;
+use super::session_rate::SessionRateLimiter;
 use crate::audit::{Actor, AuditOperation, AuditOutcome, AuditRecord};
 
 /// Concurrent enrolments with a good token. Each reads and writes a Secret.
 const CONCURRENT: usize = 8;
+/// Calls that an enrolled cluster may make in a burst.
+const CALLS: u32 = 30;
+/// Time after which an enrolled cluster may make one more call.
+const CALL_EVERY: Duration = Duration::from_secs(5);
 /// One enrolment, which takes two API calls.
 const DEADLINE: Duration = Duration::from_secs(15);
 
@@ -59,6 +65,8 @@ pub struct EnrolmentService {
     permits: Semaphore,
     /// Limits the log lines about refusals.
     log: LogLimit,
+    /// Limits the calls of each enrolled cluster.
+    calls: Mutex<SessionRateLimiter>,
     /// The keys that prove copies, and the term in which this replica gives them out.
     copy_keys: Option<(Arc<CopyKeys>, Term)>,
 }
@@ -73,7 +81,7 @@ enum EnrolmentError {
     Redeem(#[from] RedeemError),
     #[error(transparent)]
     Ca(#[from] CaError),
-    #[error("too many enrolments at once")]
+    #[error("too many calls at once")]
     Busy,
 }
 
@@ -94,6 +102,7 @@ impl EnrolmentService {
             deadline: DEADLINE,
             permits,
             log,
+            calls: Mutex::new(SessionRateLimiter::new(CALLS, CALL_EVERY)),
             copy_keys: None,
         }
     }
@@ -130,7 +139,12 @@ impl EnrolmentService {
         request: &Request<T>,
     ) -> Result<Arc<ClusterIdentity>, EnrolmentError> {
         match request.extensions().get::<Peer>() {
-            Some(caller) => Ok(self.authorizer.caller(caller).await?),
+            Some(caller) => {
+                let identity = self.authorizer.caller(caller).await?;
+                let admitted = self.calls.lock().admit(&identity.cluster, Instant::now());
+                admitted.map_err(|_| EnrolmentError::Busy)?;
+                Ok(identity)
+            }
             None => Err(Refusal::NoCertificate.into()),
         }
     }
@@ -151,6 +165,10 @@ impl EnrolmentService {
             cluster: identity.cluster.clone(),
         })
     }
+}
+
+fn too_often() -> Status {
+    Status::unavailable("too many calls; try again")
 }
 
 fn refused() -> Status {
@@ -243,6 +261,7 @@ impl Enrolment for EnrolmentService {
                 tracing::info!(cluster = certificate.cluster, "agent certificate renewed");
                 Ok(Response::new(certificate))
             }
+            Err(EnrolmentError::Busy) => Err(too_often()),
             Err(reason) => {
                 if let Some(left_out) = self.may_log() {
                     let reason = reason.to_string();
@@ -262,6 +281,7 @@ impl Enrolment for EnrolmentService {
         };
         let identity = match self.caller(&request).await {
             Ok(identity) => identity,
+            Err(EnrolmentError::Busy) => return Err(too_often()),
             Err(reason) => {
                 if let Some(left_out) = self.may_log() {
                     let (peer, reason) = (address(&request), reason.to_string());

@@ -172,7 +172,7 @@ impl Sessions {
         still: impl Future<Output = bool> + Send,
     ) {
         let mut inbound = pin!(inbound);
-        let sender = AgentSender {
+        let mut sender = AgentSender {
             session_id: self.next_id(),
             epoch,
             outbound,
@@ -197,6 +197,8 @@ impl Sessions {
             tracing::warn!(cluster, peer = address, reason, "session refused");
             return sender.goodbye(&reason, Duration::from_secs(60)).await;
         };
+        // Ids follow the order of registration, however long each agent takes for its Hello.
+        sender.session_id = self.next_id();
         let remembered = if hello.last_hub_id == self.hub_id { hello.last_epoch } else { 0 };
         if let Some(reason) = self.epochs.is_behind(cluster, remembered, epoch, Instant::now()) {
             tracing::warn!(cluster, peer = address, reason, "no session yet");

@@ -17,7 +17,7 @@ const MESSAGES_A_SECOND: u32 = 1000;
 /// seconds, so an ignored change comes again.
 const CHANGE_EVERY: Duration = Duration::from_secs(1);
 
-/// Limits how often an agent changes its health. Each change costs a pass over its workloads and a
+/// Limits how often an agent changes its health. Each change costs passes over all Workloads and a
 /// status write.
 #[derive(Debug, Default)]
 pub(super) struct ChangeLimiter(Option<Instant>);

@@ -30,6 +30,8 @@ struct TokenMemory {
     read: Option<Instant>,
     /// The Secret refused a token that this cache holds as good.
     is_stale: bool,
+    /// The last read failed.
+    has_failed: bool,
 }
 
 impl TokenCache {
@@ -46,6 +48,9 @@ impl TokenCache {
             let mut memory = self.memory.lock().await;
             let known = memory.book.check(token, csr, now.as_second());
             let was_read_since = memory.read.is_some_and(|read| read >= arrived);
+            if was_read_since && memory.has_failed && known.is_err() {
+                return Err(RedeemError::Late);
+            }
             if was_read_since || (known.is_ok() && !memory.is_stale) {
                 return Ok(known?);
             }
@@ -56,9 +61,10 @@ impl TokenCache {
                 tokio::time::sleep_until(next).await;
                 continue;
             }
-            (memory.read, memory.is_stale) = (Some(Instant::now()), false);
+            (memory.read, memory.is_stale, memory.has_failed) = (Some(Instant::now()), false, true);
             let read = timeout(ANSWER, token_store::tokens(&self.secrets)).await;
             memory.book = read.map_err(|_| RedeemError::Late)??;
+            memory.has_failed = false;
             return Ok(memory.book.check(token, csr, now.as_second())?);
         }
     }

@@ -61,6 +61,7 @@ enum EventWrite {
 struct Series {
     name: String,
     count: i32,
+    begun: Instant,
     written: Instant,
 }
 
@@ -79,11 +80,15 @@ impl SeriesMemory {
                 break;
             }
             self.begun.pop_front();
-            self.series.remove(&old);
+            // Another series may have begun after `forget`.
+            if self.series.get(&old).is_some_and(|series| series.begun == begun) {
+                self.series.remove(&old);
+            }
         }
         let Some(series) = self.series.get_mut(&key) else {
             let name = name();
-            self.series.insert(key, Series { name: name.clone(), count: 1, written: now });
+            self.series
+                .insert(key, Series { name: name.clone(), count: 1, begun: now, written: now });
             self.begun.push_back((now, key));
             return EventWrite::Create { name };
         };

@@ -119,13 +119,13 @@ impl State {
 
     /// The write sent at `sent` succeeded. Returns whether a new term begins.
     pub fn won(&mut self, observed: ObservedLease, sent: Instant) -> bool {
-        let anew = self.renewed.is_none();
+        let is_new_term = self.renewed.is_none();
         self.renewed = Some(sent);
-        self.begun += u64::from(anew && !self.unsure);
+        self.begun += u64::from(is_new_term && !self.unsure);
         self.unsure = false;
         self.epoch = observed.transitions;
         self.seen = Some((observed.version, sent));
-        anew
+        is_new_term
     }
 
     /// Another process's write succeeded. Returns whether this process led until now.
@@ -145,10 +145,13 @@ impl State {
         expired
     }
 
-    /// Deadline of one attempt.
+    /// Deadline of one attempt: at most half of the renewal time, so that a request that hangs leaves
+    /// time for another.
     pub fn attempt_timeout(&self, timing: Timing, now: Instant) -> Duration {
-        self.renewed
-            .map_or(timing.renew, |sent| (sent + timing.renew).saturating_duration_since(now))
+        let left = self
+            .renewed
+            .map_or(timing.renew, |sent| (sent + timing.renew).saturating_duration_since(now));
+        left.min(timing.renew / 2)
     }
 
     /// Pause before the next attempt.

@@ -287,7 +287,7 @@ impl<K: Resource + 'static> Feed<K> {
         self.store.0.broken.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
     }
 
-    /// The server does not serve the kind, so the store is empty and ready. Returns whether that
+    /// The server does not serve the kind: the store counts as ready. Objects of an earlier list stay. Returns whether that
     /// ends an outage.
     pub fn absent(&self) -> bool {
         self.store.0.served.send_if_modified(|served| std::mem::replace(served, false));

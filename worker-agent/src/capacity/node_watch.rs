@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams};
 use switchyard_api::v1beta2::ResourceFlavor;
 use switchyard_controller::stores::{Stores, watch_nodes};
+use switchyard_platform::api_call::with_deadline;
 use switchyard_proto::v1;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -22,7 +23,7 @@ use super::room::rooms;
 /// The least pause between two computations.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A computation takes at most this part of the time.
+/// A computation takes at most one part in this many of the time.
 const SHARE: u32 = 50;
 
 /// A watch that fails for longer makes the room unknown. A watch counts as failing for up to 95 s
@@ -115,8 +116,9 @@ async fn may_read(client: &kube::Client) -> bool {
     let nodes = Api::<Node>::all(client.clone());
     let pods = Api::<Pod>::all(client.clone());
     let refused = |error: &kube::Error| matches!(error, kube::Error::Api(it) if it.code == 403);
-    let errors = [nodes.list(&one).await.err(), pods.list(&one).await.err()];
-    !errors.iter().flatten().any(refused)
+    let nodes = with_deadline(nodes.list(&one)).await.err();
+    let pods = with_deadline(pods.list(&one)).await.err();
+    ![nodes, pods].iter().flatten().any(refused)
 }
 
 /// Watches nodes and pods, and follows them until a watch ends.

@@ -170,6 +170,18 @@ impl Groups {
         self.drop_member(&uid_of(&meta.workload_uid, meta.attempt), object, meta.version)
     }
 
+    /// Drops a member that lost its marks. During a list, its end does that.
+    pub(super) fn disown(&mut self, member: &str) -> Option<WatchEvent> {
+        if self.listing.is_some() {
+            return None;
+        }
+        let (uid, object, version) = self.groups.iter().find_map(|(uid, group)| {
+            let object = group.members.get(member)?.clone();
+            Some((uid.clone(), object, group.version.saturating_add(1)))
+        })?;
+        self.drop_member(&uid, &object, version)
+    }
+
     fn drop_member(&mut self, uid: &str, member: &Value, version: u64) -> Option<WatchEvent> {
         let kind = self.access.job_kind?;
         let group = self.groups.get_mut(uid)?;
@@ -258,6 +270,18 @@ mod tests {
             },
             Some(_) => "something else".into(),
         }
+    }
+
+    #[test]
+    fn member_that_lost_its_marks_leaves_its_group() {
+        let mut groups = groups();
+        groups.apply(pod("a", 1, "Running"));
+        groups.apply(pod("b", 2, "Running"));
+        let Some(WatchEvent::Applied(object)) = groups.disown("uid-b") else { panic!() };
+        let Object::Job(job) = *object else { panic!() };
+        assert!(job.has_lost_member && job.meta.version == 3, "{:?}", job.meta.version);
+        assert!(matches!(groups.disown("uid-a"), Some(WatchEvent::Deleted { .. })));
+        assert!(groups.disown("uid-a").is_none());
     }
 
     #[test]

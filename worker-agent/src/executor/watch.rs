@@ -208,9 +208,12 @@ impl KindWatch {
         self.foreign.note(&self.access.gvk, &namespace, &name);
         // The ledger knows only copies that this watch has reported.
         let target = Target { gvk: self.access.gvk.clone(), namespace, name, uid };
-        self.copies
-            .remove(&target.uid)
-            .then_some(WatchEvent::Disowned { kind: self.access.kind(), target })
+        if !self.copies.remove(&target.uid) {
+            return None;
+        }
+        let kind = self.access.kind();
+        let group = self.pods.groups.disown(&target.uid);
+        Some(group.unwrap_or(WatchEvent::Disowned { kind, target }))
     }
 
     fn deleted(&mut self, object: &DynamicObject) -> Option<WatchEvent> {

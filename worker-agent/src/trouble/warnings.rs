@@ -48,7 +48,7 @@ impl Warnings {
         }
         let of = &event.involved_object;
         let (Some(namespace), Some(uid)) =
-            (&of.namespace, of.uid.as_ref().filter(|uid| !uid.is_empty()))
+            (&of.namespace, of.uid.as_ref().filter(|uid| switchyard_proto::is_uid(uid)))
         else {
             return;
         };

@@ -18,18 +18,24 @@ impl Worker {
         self.states.duplicates().claim(&self.cluster, &ranks(&self.source, &self.clusters))
     }
 
-    /// Whether no other MultiKueueCluster claims the worker. Else reports it and waits a moment.
+    /// Whether no other MultiKueueCluster claims the worker, once the claims are known. Else reports
+    /// it and waits a moment.
     pub(super) async fn alone(&self, shutdown: &CancellationToken) -> bool {
-        match self.claim() {
-            Claim::Free => return true,
-            Claim::Wait => pause(CLAIM_POLL, shutdown).await,
-            Claim::Taken(by) => {
-                let message = format!(
-                    "its kubeconfig names the same API server as MultiKueueCluster \"{by}\"; delete one of the two"
-                );
-                self.states
-                    .set(&self.cluster, Reachability::failed(reasons::DUPLICATE_CLUSTER, message));
-                pause(POLL, shutdown).await;
+        while !shutdown.is_cancelled() {
+            match self.claim() {
+                Claim::Free => return true,
+                Claim::Wait => pause(CLAIM_POLL, shutdown).await,
+                Claim::Taken(by) => {
+                    let message = format!(
+                        "its kubeconfig names the same API server as MultiKueueCluster \"{by}\"; delete one of the two"
+                    );
+                    self.states.set(
+                        &self.cluster,
+                        Reachability::failed(reasons::DUPLICATE_CLUSTER, message),
+                    );
+                    pause(POLL, shutdown).await;
+                    return false;
+                }
             }
         }
         false
