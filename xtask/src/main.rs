@@ -43,7 +43,7 @@ enum Command {
     Nightly(nightly::Args),
     /// Compare the engine's decisions with those of Kueue's own scheduler on random scenarios.
     FuzzDecisions(fuzz::Args),
-    /// Put errors into a copy of the engine, and check that its laws find each of them.
+    /// Put errors into copies of the engine, the dispatcher and the ledger, and check that a law or a test finds each.
     BreakEngine(mutants::Args),
     /// Run hub, agents and clusters under seeded faults in virtual time.
     Simulate(simulate::Args),
@@ -71,7 +71,7 @@ enum Command {
     Rights(rights::Args),
     /// Build the pages of docs as a book, in target/book. Needs mdBook.
     Book,
-    /// Go the ways of a new user through the docs, and time each. Or list the commands of the pages.
+    /// Run the commands of the docs as a new user does, and time each journey. Or list the commands of the pages.
     Journeys(journeys::Args),
     /// Run a hub and agents of two versions together, in both directions.
     Skew(skew::Args),

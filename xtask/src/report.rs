@@ -94,7 +94,7 @@ pub(crate) struct Failure {
 
 /// A step that ran.
 #[derive(Debug)]
-struct Part {
+struct TimedStep {
     tier: Tier,
     title: String,
     from: Instant,
@@ -104,7 +104,7 @@ struct Part {
 
 #[derive(Debug, Default)]
 struct Record {
-    parts: Vec<Part>,
+    parts: Vec<TimedStep>,
     counts: BTreeMap<Tier, Counts>,
     /// Parts that did not run, and why.
     not_run: Vec<(String, String)>,
@@ -138,7 +138,13 @@ impl Report {
         let result = run();
         let (title_of, succeeded) = (title.to_owned(), result.is_ok());
         self.with(|record| {
-            record.parts.push(Part { tier, title: title_of, from, to: Instant::now(), succeeded })
+            record.parts.push(TimedStep {
+                tier,
+                title: title_of,
+                from,
+                to: Instant::now(),
+                succeeded,
+            })
         });
         match result {
             Ok(value) => Some(value),
@@ -165,31 +171,21 @@ impl Report {
 
     /// Seconds so far in which at least one part of a tier ran.
     pub(crate) fn seconds(&self, tier: Tier) -> f64 {
-        let mut seconds = 0.0;
-        self.with(|record| seconds = record.minutes(tier) * 60.0);
-        seconds
+        self.with(|record| record.minutes(tier) * 60.0)
     }
 
     /// Number of tests that ran so far.
     pub(crate) fn tests(&self) -> u64 {
-        let mut tests = 0;
-        self.with(|record| {
-            tests = record.counts.values().map(|counts| counts.passed + counts.failed).sum()
-        });
-        tests
+        self.with(|record| record.counts.values().map(|counts| counts.passed + counts.failed).sum())
     }
 
     /// Whether no part ran.
     pub(crate) fn is_empty(&self) -> bool {
-        let mut empty = false;
-        self.with(|record| empty = record.parts.is_empty());
-        empty
+        self.with(|record| record.parts.is_empty())
     }
 
     pub(crate) fn has_failed(&self) -> bool {
-        let mut failed = false;
-        self.with(|record| failed = !record.failures.is_empty());
-        failed
+        self.with(|record| !record.failures.is_empty())
     }
 
     /// Records how tests ended.
@@ -239,8 +235,8 @@ impl Report {
         bail!("failed: {}", failed.join(", "))
     }
 
-    fn with(&self, act: impl FnOnce(&mut Record)) {
-        act(&mut self.record.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+    fn with<T>(&self, act: impl FnOnce(&mut Record) -> T) -> T {
+        act(&mut self.record.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 }
 
@@ -252,7 +248,7 @@ impl Record {
     }
 
     fn write(&self, text: &mut String, took: Duration, bare: bool) -> std::fmt::Result {
-        let mut slowest: Vec<&Part> = self.parts.iter().collect();
+        let mut slowest: Vec<&TimedStep> = self.parts.iter().collect();
         slowest.sort_by_key(|part| std::cmp::Reverse(part.to - part.from));
         writeln!(text, "\nThe slowest parts")?;
         for part in slowest.iter().take(SLOWEST) {
@@ -336,12 +332,12 @@ impl Failure {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{Counts, Failure, Part, Record, Tier};
+    use super::{Counts, Failure, Record, Tier, TimedStep};
 
     fn record(spans: &[(Tier, &str, u64, u64)]) -> Record {
         let zero = Instant::now();
         let at = |seconds| zero + Duration::from_secs(seconds);
-        let part = |&(tier, title, from, to): &(Tier, &str, u64, u64)| Part {
+        let part = |&(tier, title, from, to): &(Tier, &str, u64, u64)| TimedStep {
             tier,
             title: title.to_owned(),
             from: at(from),

@@ -30,8 +30,7 @@ impl Document {
         Ok(Self { head, reports: Vec::new() })
     }
 
-    /// Adds a report and, where a file is named, writes all that there is so far: a run takes an hour, and what ends it
-    /// takes nothing away.
+    /// Adds a report. With a path, writes all reports so far, so that an aborted run keeps them.
     ///
     /// # Errors
     /// When the file cannot be written.

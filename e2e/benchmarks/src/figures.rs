@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, ListParams};
 use switchyard_e2e::Progress;
 use switchyard_e2e::fleet::{Fleet, HUB, Tenant};
 use switchyard_e2e::wait::eventually;
-use switchyard_e2e::write_counts::{self, WORKER, without_events};
+use switchyard_e2e::write_counts::{self, WORKER};
 use switchyard_e2e::{Requests, job};
 
 use crate::quantiles::Quantiles;
@@ -92,10 +92,10 @@ pub async fn run(jobs: usize, burst: usize) -> anyhow::Result<()> {
 
 fn print_writes(cluster: &str, requests: &Requests, jobs: usize) {
     let per = |count: u64| count as f64 / jobs as f64;
-    let events = requests.total() - without_events(requests).total();
+    let events = requests.total() - requests.without_events().total();
     println!(
         "writes per job on the {cluster}: {:.2}, and {:.2} events",
-        per(without_events(requests).total()),
+        per(requests.without_events().total()),
         per(events)
     );
     for (request, count) in &requests.0 {

@@ -13,10 +13,10 @@ pub(super) trait Measured {
     /// The control planes it runs on.
     fn environment(&self) -> &Environment;
 
-    /// Does something with each controller under measurement, by the cluster it belongs to.
+    /// Calls `act` with each measured controller. Returns the results by cluster.
     ///
     /// # Errors
-    /// Controllers that run, with a default for absent ones.
+    /// The first error of `act`.
     fn controllers<T>(
         &self,
         act: impl FnMut(&Process) -> anyhow::Result<T>,
@@ -112,7 +112,7 @@ async fn read(system: &impl Measured) -> anyhow::Result<Usage> {
     Ok(usage)
 }
 
-/// All but what passes whether anything is done or not: leases, and the requests of the measurement itself.
+/// Requests without the background: leases, and requests for no resource, such as those of the measurement.
 async fn requests(cluster: &Cluster) -> anyhow::Result<Requests> {
     let requests = cluster.requests().await?;
     Ok(requests.only(|request| request.resource != "leases" && !request.resource.is_empty()))

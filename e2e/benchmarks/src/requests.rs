@@ -11,11 +11,6 @@ use super::measure::Usage;
 /// Requests that fewer jobs than one in a hundred cause are in the JSON only.
 const RARE: f64 = 0.01;
 
-/// Requests that are not events.
-pub(super) fn without_events(requests: &Requests) -> Requests {
-    requests.only(|request| request.resource != "events")
-}
-
 /// All requests in full, by cluster.
 pub(super) fn json(usage: &Usage) -> Value {
     let row = |(request, count): (&Request, &u64)| {
@@ -55,7 +50,7 @@ pub(super) fn table<'a>(
         a.0.cmp(&b.0).then_with(|| most(right).total_cmp(&most(left)))
     });
     let mut table = Table::new(
-        "requests per job, by whomever",
+        "requests per job, of all clients",
         systems.iter().map(|(name, _)| (*name).to_owned()),
     );
     for ((side, name), cells) in rows {

@@ -1,8 +1,8 @@
 //! Many agents on one hub: what their sessions cost, and how late the hub shows what they say.
 //! `cargo xtask figures --sessions N` prints it; `cargo xtask bench scale` does it with many jobs, too.
 //!
-//! The hub is the program, on a real control plane. The agents enrol and dial as agents do and say what agents say; behind
-//! them is no cluster, so that all that is measured is the hub.
+//! The hub is the program, on a real control plane. The agents enrol and speak the protocol, but have no cluster. So only the
+//! hub is measured.
 
 mod agent;
 mod connection;

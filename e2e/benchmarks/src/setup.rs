@@ -5,8 +5,7 @@ use std::time::Duration;
 use switchyard_e2e::{ClusterSpec, JobBuilder, NodeSpec};
 use switchyard_flags::bench::burst::Form;
 
-/// The hub's cluster, in every system.
-pub(super) const HUB: &str = "hub";
+pub(super) use switchyard_e2e::fleet::HUB;
 /// The worker clusters, in every system.
 pub(super) const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
 /// The LocalQueue that all Jobs go to.

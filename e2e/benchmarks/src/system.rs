@@ -47,12 +47,12 @@ impl System {
         WORKERS.iter().map(|name| self.environment().cluster(name))
     }
 
-    /// Where Jobs end that users look at: on the hub, or, where there is none, on the workers.
+    /// Whether users see the end of Jobs on the workers, because no dispatcher shows it on the hub.
     pub(super) fn ends_on_workers(&self) -> bool {
         matches!(self, Self::Floor(_))
     }
 
-    /// Creates one Job whose pod runs for so long, as a user does; without a dispatcher, all that one could not avoid.
+    /// Creates one Job as a user does. Without a dispatcher, makes the unavoidable writes. `time`: how long its pod runs.
     pub(super) async fn submit(&self, index: usize, time: Duration) -> anyhow::Result<()> {
         match self {
             Self::Floor(floor) => floor.submit(index, time).await,

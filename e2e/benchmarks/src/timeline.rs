@@ -1,4 +1,4 @@
-//! When what happened to each Job, as the API servers' watches tell it.
+//! The times of each Job's steps, from watches of the API servers.
 
 use std::fmt;
 use std::ops::Range;
@@ -109,7 +109,7 @@ impl Timeline {
         })
     }
 
-    /// When the last of those that got there got there.
+    /// The time at which the last Job reached a step.
     pub(super) fn last(&self, step: Step) -> Option<Duration> {
         self.times(step).iter().flatten().max().copied()
     }

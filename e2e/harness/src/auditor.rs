@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 use crate::names::HUB;
 
 /// Time between two audits.
-const EVERY: Duration = Duration::from_secs(8);
+const PERIOD: Duration = Duration::from_secs(8);
 /// How long a finding may last: the grace period of an eviction, and statuses that are written a moment later.
 const GRACE: Duration = Duration::from_secs(20);
 /// How long the lists of a cluster may take.
@@ -37,7 +37,6 @@ struct Expected {
     kind: FindingKind,
     /// `None` stands for all objects.
     namespace: Option<String>,
-    _why: &'static str,
 }
 
 impl Expected {
@@ -61,21 +60,18 @@ pub(crate) fn add(cluster: &crate::Cluster) {
 }
 
 /// Excuses findings that the tests of this process cause on purpose, with the reason. They fail no test.
-pub fn expect(kinds: &[FindingKind], why: &'static str) {
-    announce(None, kinds, why);
+pub fn expect(kinds: &[FindingKind], _why: &str) {
+    announce(None, kinds);
 }
 
 /// As [`expect`], for findings about objects of one namespace.
-pub fn expect_in(namespace: &str, kinds: &[FindingKind], why: &'static str) {
-    announce(Some(namespace), kinds, why);
+pub fn expect_in(namespace: &str, kinds: &[FindingKind], _why: &str) {
+    announce(Some(namespace), kinds);
 }
 
-fn announce(namespace: Option<&str>, kinds: &[FindingKind], why: &'static str) {
-    let expected = |kind: &FindingKind| Expected {
-        kind: *kind,
-        namespace: namespace.map(str::to_owned),
-        _why: why,
-    };
+fn announce(namespace: Option<&str>, kinds: &[FindingKind]) {
+    let expected =
+        |kind: &FindingKind| Expected { kind: *kind, namespace: namespace.map(str::to_owned) };
     watched(|it| it.expected.extend(kinds.iter().map(expected)));
 }
 
@@ -93,9 +89,9 @@ pub(crate) fn outlasted() -> Vec<String> {
 async fn audit_repeatedly() {
     let (mut memory, mut told) = (Memory::default(), BTreeSet::new());
     loop {
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(PERIOD).await;
         let clusters = watched(|it| it.clusters.clone());
-        let (_, mut found) = look(clusters).await;
+        let (_, mut found) = audit_once(clusters).await;
         watched(|it| found.retain(|_, finding| !it.expected.iter().any(|known| known.is(finding))));
         for (key, text) in memory.lasting(found, GRACE) {
             // Only one test reports it.
@@ -143,28 +139,28 @@ pub async fn beside<T>(
     clusters: &[&crate::Cluster],
     work: impl Future<Output = T>,
 ) -> (T, AuditSummary) {
-    const EVERY: Duration = Duration::from_secs(1);
+    const FAST_PERIOD: Duration = Duration::from_secs(1);
     let clusters: Vec<(String, Client)> =
         clusters.iter().map(|it| (it.name().to_owned(), it.admin.clone())).collect();
-    let (mut memory, mut looks) = (Memory::default(), AuditSummary::default());
+    let (mut memory, mut summary) = (Memory::default(), AuditSummary::default());
     let mut work = std::pin::pin!(work);
     loop {
-        let look = async {
-            tokio::time::sleep(EVERY).await;
-            look(clusters.clone()).await
+        let next_audit = async {
+            tokio::time::sleep(FAST_PERIOD).await;
+            audit_once(clusters.clone()).await
         };
         tokio::select! {
-            output = &mut work => return (output, looks),
-            (_, found) = look => {
-                looks.count += 1;
-                looks.found.extend(memory.lasting(found, EVERY).into_iter().map(|(_, told)| told));
+            output = &mut work => return (output, summary),
+            (_, found) = next_audit => {
+                summary.count += 1;
+                summary.found.extend(memory.lasting(found, FAST_PERIOD).into_iter().map(|(_, told)| told));
             }
         }
     }
 }
 
 /// Audits these clusters once. Returns how many could be listed, and the findings by key.
-pub async fn look(clusters: Vec<(String, Client)>) -> (usize, BTreeMap<String, Finding>) {
+pub async fn audit_once(clusters: Vec<(String, Client)>) -> (usize, BTreeMap<String, Finding>) {
     let list = |(name, client): (String, Client)| async move {
         timeout(LISTS, list_cluster(&client, &name, None)).await.ok()?.ok()
     };

@@ -499,11 +499,11 @@ impl Fleet {
             );
         }
         let hub = self.hub().kubeconfig().display();
-        text += &format!(
-            "and see the fleet with:\n  {inside}target/debug/switchyard --kubeconfig {hub} status -A\n"
-        );
-        text +=
-            &format!("  {inside}target/debug/switchyard --kubeconfig {hub} clusters --capacity");
+        let switchyard = crate::paths::binary("switchyard")
+            .map_or_else(|_| "switchyard".to_owned(), |path| path.display().to_string());
+        text += "and see the fleet with:\n";
+        text += &format!("  {inside}{switchyard} --kubeconfig {hub} get jobs -A\n");
+        text += &format!("  {inside}{switchyard} --kubeconfig {hub} get clusters --capacity");
         text
     }
 

@@ -174,6 +174,9 @@ impl Process {
                 let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
                 let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
                 let _ = supervisor.kill();
+                // A killed supervisor ends at once.
+                let _ = supervisor.wait();
+                return;
             }
             std::thread::sleep(Duration::from_millis(2));
         }

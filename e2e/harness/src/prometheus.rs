@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn unavailable_package_leaves_no_directory() {
+    fn directory_needs_server_and_promtool() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("unpacked/usr/bin")).unwrap();
         fs::write(dir.path().join("unpacked/usr/bin/prometheus"), "").unwrap();

@@ -14,7 +14,7 @@ use serde_json::Value;
 use self::grants::{Grant, Use};
 use crate::paths;
 
-/// The variable with the directory for the audit logs of [`accounts`]; the command sets it.
+/// The variable with the directory for audit logs. `cargo xtask rights` sets it.
 const DIRECTORY: &str = "SWITCHYARD_RIGHTS";
 
 /// The path of a cluster's audit log. `None` unless the command set the directory.

@@ -68,7 +68,7 @@ impl Drop for WorkDir {
 fn sweep(logs: &Path) {
     for entry in fs::read_dir(logs).into_iter().flatten().flatten() {
         let path = entry.path();
-        let pid = paths::maker(&path).and_then(|pid| i32::try_from(pid).ok());
+        let pid = paths::owner_pid(&path).and_then(|pid| i32::try_from(pid).ok());
         let Some(pid) = pid.and_then(Pid::from_raw) else { continue };
         if test_kill_process(pid).is_ok() {
             continue;

@@ -86,9 +86,3 @@ fn written(fleet: &Fleet) -> anyhow::Result<Writes> {
     };
     Ok(Writes { hub: of(HUB, "switchyard-hub")?, worker: of(WORKER, "switchyard-agent")? })
 }
-
-/// Requests that are not events.
-#[must_use]
-pub fn without_events(requests: &Requests) -> Requests {
-    requests.only(|request| request.resource != "events")
-}

@@ -64,10 +64,8 @@ impl Containers {
         Ok(found)
     }
 
-    /// Why a node cannot run on this machine, or nothing.
-    ///
-    /// A container of runc is tried: whether one can run depends on rights, on the kernel, and on what this machine is itself
-    /// run in.
+    /// Checks that a node can run on this machine. Runs a container with runc, because rights, the kernel and an outer container
+    /// decide.
     ///
     /// # Errors
     /// The reason.

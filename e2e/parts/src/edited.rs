@@ -33,7 +33,9 @@ impl Parts {
         let (go_mod, go_sum) = (read(&module.join("go.mod"))?, read(&module.join("go.sum"))?);
         let go_version = self.go.check(&module, &go_mod)?;
         let version = module_version(&go_mod, part.source())?;
-        let mut key = vec![&*go_mod, &*go_sum, &*go_version];
+        let (package, ldflags) = (part.package(), part.ldflags(&version));
+        let settings = format!("CGO_ENABLED={} -trimpath", part.cgo());
+        let mut key = vec![&*go_mod, &*go_sum, &*go_version, &*package, &*ldflags, &*settings];
         key.extend(edits.iter().flat_map(|edit| [edit.file, edit.from, edit.to]));
         let dir = self.cache.join(format!("{}-edited-{}", part.name(), digest(&key)));
         let binary = dir.join(part.name());
@@ -58,13 +60,7 @@ impl Parts {
             fs::write(&path, text).map_err(file("write", &path))?;
         }
         let unfinished = dir.join(format!("{}.unfinished", part.name()));
-        self.build(
-            part,
-            &format!("{version}, edited"),
-            &copied,
-            &part.ldflags(&version),
-            &unfinished,
-        )?;
+        self.build(part, &format!("{version}, edited"), &copied, &ldflags, &unfinished)?;
         let _ = fs::remove_dir_all(&source);
         fs::rename(&unfinished, &binary).map_err(file("rename", &unfinished))?;
         Ok(binary)

@@ -76,7 +76,7 @@ impl Go {
         };
         let found = match self.output(module, &["env", "GOVERSION"]) {
             Ok(found) => found,
-            // Where it may not fetch a newer toolchain it fails, and says its version only elsewhere.
+            // If Go may not fetch a newer toolchain, it fails in the module. Outside it prints its version.
             Err(error) => match self.output(&std::env::temp_dir(), &["env", "GOVERSION"]) {
                 Ok(found) if numbers(&found) < numbers(needed) => return Err(too_old(&found)),
                 _ => return Err(error),
@@ -136,8 +136,8 @@ pub(crate) mod tests {
     pub(crate) fn fake_go(dir: &Path, version: &str, line: &str) -> PathBuf {
         let script =
             format!("#!/bin/sh\nif [ \"$1\" = env ]; then echo {version}; exit 0; fi\n{line}\n");
-        // Written by another process: a file that this one has open for writing, were it only in a child that another
-        // test's thread is just starting, cannot be executed.
+        // Another process writes the script. Otherwise a child that another test forks could inherit the open file, and
+        // executing it would fail.
         let write = "printf %s \"$1\" > go.new && chmod +x go.new && mv go.new go";
         let mut shell = Command::new("/bin/sh");
         assert!(
@@ -172,7 +172,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_without_go_is_what_the_modules_ask_for() {
+    fn needed_go_is_that_of_the_modules() {
         let line = format!("\ngo {NEEDED}\n");
         for module in fs::read_dir(crate::paths::root().join("e2e/controlplane")).unwrap() {
             let go_mod = module.unwrap().path().join("go.mod");

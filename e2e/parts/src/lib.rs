@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 pub use self::edited::SourceEdit;
 pub use self::go::{Go, GoError};
 
-/// One program of a test cluster.
+/// A program that tests or checks start, built from a pinned Go module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// The store.
@@ -206,7 +206,7 @@ pub enum PartsError {
         /// Why it failed.
         source: io::Error,
     },
-    /// A module file does not say what it must.
+    /// A `go.mod` lacks a version, or a source edit does not apply.
     #[error("{0}")]
     Module(String),
 }

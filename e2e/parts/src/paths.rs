@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// In a directory of logs that are to be kept.
-const FAILED: &str = "FAILED";
+/// The file that marks a directory of logs to keep.
+const KEPT: &str = "KEPT";
 
 /// The repository's root.
 pub fn root() -> PathBuf {
@@ -18,7 +18,7 @@ pub fn root() -> PathBuf {
 /// kept there.
 ///
 /// # Errors
-/// When neither `SWITCHYARD_CACHE` nor `HOME` is set.
+/// When none of `SWITCHYARD_CACHE`, `XDG_CACHE_HOME` and `HOME` is set.
 pub fn cache() -> anyhow::Result<PathBuf> {
     if let Some(dir) = std::env::var_os("SWITCHYARD_CACHE") {
         return Ok(dir.into());
@@ -47,25 +47,26 @@ pub fn logs() -> PathBuf {
     target().join("e2e-logs")
 }
 
-/// Keeps the logs in this directory, also when the process that made it ends without looking after it.
+/// Marks a directory of logs, so that they are kept even if their process is killed.
 pub fn keep(dir: &Path) {
-    let _ = fs::write(dir.join(FAILED), "");
+    let _ = fs::write(dir.join(KEPT), "");
 }
 
 /// Whether the logs in this directory are kept.
 pub fn is_kept(dir: &Path) -> bool {
-    dir.join(FAILED).exists()
+    dir.join(KEPT).exists()
 }
 
 /// The process that made a directory of logs.
-pub fn maker(dir: &Path) -> Option<u32> {
+pub fn owner_pid(dir: &Path) -> Option<u32> {
     dir.file_name()?.to_str()?.rsplit_once('-')?.1.parse().ok()
 }
 
 /// Keeps the logs of everything that a process has started. Returns the directories that were not kept before.
 pub fn keep_logs_of(pid: u32) -> Vec<PathBuf> {
     let dirs = fs::read_dir(logs()).into_iter().flatten().flatten().map(|entry| entry.path());
-    let dirs: Vec<PathBuf> = dirs.filter(|dir| maker(dir) == Some(pid) && !is_kept(dir)).collect();
+    let dirs: Vec<PathBuf> =
+        dirs.filter(|dir| owner_pid(dir) == Some(pid) && !is_kept(dir)).collect();
     dirs.iter().for_each(|dir| keep(dir));
     dirs
 }

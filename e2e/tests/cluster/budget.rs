@@ -36,7 +36,7 @@ fn a_dispatched_job_keeps_to_its_budget_of_writes() {
         for (cluster, requests, budget) in
             [("hub", writes.hub, HUB), ("worker", writes.worker, WORKER)]
         {
-            let requests = write_counts::without_events(&requests);
+            let requests = requests.without_events();
             let shown = ["clusterqueues", "localqueues", "multikueueclusters", "admissionchecks"];
             let status = requests.only(|request| shown.contains(&request.resource.as_str()));
             let jobs = requests.total() - status.total();

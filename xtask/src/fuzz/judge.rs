@@ -28,11 +28,11 @@ pub(crate) enum Judgement {
     /// Kueue's decisions, the steps as it played them, and the first difference as text.
     Differs { expect: Value, steps: Value, difference: String },
     /// Kueue's decisions vary between repetitions, and one repetition equals the engine's.
-    Wavers,
+    Varies,
     /// Kueue's decisions vary between repetitions, and none equals the engine's.
-    Chance,
+    VariesWithoutMatch,
     /// They differ in a way that docs/compatibility.md names.
-    Named,
+    KnownDifference,
     /// Kueue cannot play it, so the scenario is invalid.
     Invalid,
 }
@@ -80,7 +80,7 @@ impl Judge {
                 let file = self.scratch.join("repeated.jsonl");
                 write(&file, std::slice::from_ref(&played))?;
                 let differences = self.engine.differences(&file, 1)?;
-                Ok(differences.iter().all(Option::is_none).then_some(Judgement::Wavers))
+                Ok(differences.iter().all(Option::is_none).then_some(Judgement::Varies))
             }
         }
     }

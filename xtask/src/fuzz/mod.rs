@@ -12,7 +12,6 @@ mod shrink;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -53,7 +52,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let oracle = args.oracle.clone().unwrap_or_else(beside);
-    let seed = args.seed.unwrap_or_else(of_the_clock);
+    let seed = args.seed.unwrap_or_else(crate::test::first_seed);
     let wanted =
         |mode: &&generator::Mode| args.mode.as_ref().is_none_or(|part| mode.name.contains(part));
     let modes: Vec<_> = generator::MODES.iter().filter(wanted).collect();
@@ -129,11 +128,6 @@ fn with_requests(scenario: &Value) -> Option<Value> {
     (asking != *scenario).then_some(asking)
 }
 
-/// A seed that no earlier run used: the time in seconds, which is far above the seeds of recorded scenarios.
-fn of_the_clock() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs())
-}
-
 struct Fuzz {
     judge: Judge,
     /// Directory of differing scenarios.
@@ -188,20 +182,20 @@ impl Fuzz {
         }
         let again = self.judge.all(&vec![scenario.clone(); ASKED_AGAIN])?;
         if again.iter().any(|judged| matches!(judged, Judgement::Same { .. })) {
-            return Ok(Judgement::Wavers);
+            return Ok(Judgement::Varies);
         }
         let otherwise = |judged: &Judgement| matches!(judged, Judgement::Differs { expect, .. } if expect != first);
         if again.iter().any(otherwise) {
             println!(
-                "{}: Kueue decides it now so, now so, and not once as the engine",
+                "{}: Kueue's decisions vary between runs, and none equals the engine's",
                 scenario["name"]
             );
-            return Ok(Judgement::Chance);
+            return Ok(Judgement::VariesWithoutMatch);
         }
         if let Some(asking) = with_requests(scenario)
             && matches!(self.judge.all(&[asking])?.as_slice(), [Judgement::Same { .. }])
         {
-            return Ok(Judgement::Named);
+            return Ok(Judgement::KnownDifference);
         }
         Ok(judgement)
     }
@@ -227,7 +221,7 @@ impl Fuzz {
         (scenario["expect"], scenario["steps"]) = (expect, steps);
         judge::write(&saved, std::slice::from_ref(&scenario))?;
         println!(
-            "\n{}\n{difference}\nsaved as {}; mended, it belongs in scheduler/corpus\n",
+            "\n{}\n{difference}\nsaved as {}; after the fix, move it to scheduler/corpus\n",
             render::scenario(&scenario),
             saved.display()
         );

@@ -29,10 +29,10 @@ impl Counts {
                 count.decisions += decisions;
             }
             Judgement::Differs { .. } => count.differing += 1,
-            Judgement::Wavers => count.wavering += 1,
-            Judgement::Chance => count.chance += 1,
+            Judgement::Varies => count.wavering += 1,
+            Judgement::VariesWithoutMatch => count.chance += 1,
             Judgement::Invalid => count.invalid += 1,
-            Judgement::Named => count.named += 1,
+            Judgement::KnownDifference => count.named += 1,
         }
     }
 
@@ -54,17 +54,21 @@ impl fmt::Display for Count {
             self.same, self.decisions, self.differing
         )?;
         if self.wavering > 0 {
-            write!(f, ", {} that Kueue decides now so, now so", self.wavering)?;
+            write!(f, ", {} where Kueue's decisions vary", self.wavering)?;
         }
         if self.chance > 0 {
             write!(
                 f,
-                ", {} that Kueue decides now so, now so, and not once as the engine",
+                ", {} where Kueue's decisions vary and none equals the engine's",
                 self.chance
             )?;
         }
         if self.named > 0 {
-            write!(f, ", {} by pods that ask for nothing, as named", self.named)?;
+            write!(
+                f,
+                ", {} known differences of pods without requests (docs/compatibility.md)",
+                self.named
+            )?;
         }
         if self.invalid > 0 {
             write!(f, ", {} that Kueue cannot play", self.invalid)?;

@@ -118,8 +118,7 @@ pub(super) fn check_commands(sources: &Sources) -> anyhow::Result<()> {
         .collect();
     let mut findings = Vec::new();
     for (page, text) in &sources.pages {
-        let is_generated = text.lines().any(|line| line.starts_with(GENERATED));
-        if is_generated || page.starts_with(".github") {
+        if !needs_marks(page, text) {
             continue;
         }
         for block in blocks(text) {
@@ -145,6 +144,11 @@ pub(super) fn check_commands(sources: &Sources) -> anyhow::Result<()> {
     )
 }
 
+/// Whether a page's blocks of commands need marks.
+fn needs_marks(page: &Path, text: &str) -> bool {
+    !page.starts_with(".github") && !text.lines().any(|line| line.starts_with(GENERATED))
+}
+
 /// Prints the first line of each block of commands, with its mark.
 ///
 /// # Errors
@@ -153,7 +157,7 @@ pub(crate) fn list_commands() -> anyhow::Result<()> {
     let sources = Sources::read()?;
     let (mut run, mut not_run) = (0, 0);
     for (page, text) in &sources.pages {
-        if text.lines().any(|line| line.starts_with(GENERATED)) || page.starts_with(".github") {
+        if !needs_marks(page, text) {
             continue;
         }
         for block in blocks(text) {

@@ -1,7 +1,7 @@
 //! Errors of the engine, each of which a law must find.
 
 /// An error, and the law that finds it.
-pub(crate) struct Mutant {
+pub(crate) struct EngineMutant {
     /// The law's test.
     pub(crate) law: &'static str,
     /// The error in words.
@@ -12,7 +12,7 @@ pub(crate) struct Mutant {
     pub(crate) changes: &'static [(&'static str, &'static str)],
 }
 
-impl Mutant {
+impl EngineMutant {
     /// Whether the law is a test beside the code: those of the tree and of past usage. The others run whole engines, in
     /// `tests/laws`.
     pub(crate) fn is_beside_the_code(&self) -> bool {
@@ -21,17 +21,17 @@ impl Mutant {
 }
 
 /// By law.
-pub(crate) const MUTANTS: &[Mutant] = &[
-    Mutant {
+pub(crate) const ENGINE_MUTANTS: &[EngineMutant] = &[
+    EngineMutant {
         law: "admissions_stay_within_the_quota_tree",
-        says: "what others of the cycle took is not looked at",
+        says: "usage of earlier entries of the cycle is ignored",
         file: "engine/cycle.rs",
         changes: &[(
             "entry.again.is_some() || entry.assignment.usage.iter().all(free);",
             "entry.again.is_some() || entry.assignment.usage.iter().all(free) || true;",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "admissions_stay_within_the_quota_tree",
         says: "borrowing limits do not count",
         file: "tree/quota.rs",
@@ -40,16 +40,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "let _ = (limit, lent);",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "admitted_workloads_are_entitled",
-        says: "taints are not looked at",
+        says: "taints are ignored",
         file: "flavors/filters.rs",
         changes: &[(
             "flavor.node_taints.iter().find(|taint| taint.repels(tolerations())) {",
             "flavor.node_taints.iter().find(|taint| false && taint.repels(tolerations())) {",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "admitted_workloads_are_entitled",
         says: "every namespace matches",
         file: "referenced.rs",
@@ -58,7 +58,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "|selector| selector.matches(labels) || true)",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "admitted_workloads_are_entitled",
         says: "stopped LocalQueues take workloads",
         file: "workloads.rs",
@@ -67,7 +67,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "!queue.deleting",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "admitted_workloads_are_entitled",
         says: "fewer pods than minCount are enough",
         file: "flavors/reduce.rs",
@@ -76,9 +76,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "min_count.map_or(pod_set.count, |least| least / 2)",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "preemptions_admit_their_preemptor",
-        says: "equal priority gives way, too",
+        says: "LowerPriority also preempts equal priority",
         file: "preemption/candidates.rs",
         changes: &[
             (
@@ -91,7 +91,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             ),
         ],
     },
-    Mutant {
+    EngineMutant {
         law: "victims_are_minimal_in_one_queue",
         says: "the first victim is enough",
         file: "preemption/classical.rs",
@@ -100,27 +100,27 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "self.preemptor.fits(tree, need, borrowing, targets) || true\n    }",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "victims_are_minimal_in_one_queue",
-        says: "nobody is put back whom the preemptor fits without",
+        says: "victims that the preemptor does not need are not put back",
         file: "preemption/victim_search.rs",
         changes: &[(
             "if !self.fits(tree, need, borrowing, targets) {",
             "if !self.fits(tree, need, borrowing, targets) || true {",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "deleted_workloads_leave_no_trace",
-        says: "a deleted workload goes on using quota",
+        says: "a deleted workload keeps its quota",
         file: "engine/workload.rs",
         changes: &[(
             "        self.dequeue(id);\n        self.count(id, -1);\n",
             "        self.dequeue(id);\n",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "equal_events_give_equal_decisions",
-        says: "chance orders the entries of a cycle",
+        says: "the entries of a cycle are ordered at random",
         file: "engine/cycle.rs",
         changes: &[(
             "(!e.is_preemptor, borrow, Reverse(priority),",
@@ -128,18 +128,18 @@ pub(crate) const MUTANTS: &[Mutant] = &[
              (!e.is_preemptor, chance, borrow, Reverse(priority),",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "order_of_the_initial_list_changes_no_decision",
-        says: "who came first goes before who has the lesser uid",
+        says: "arrival order precedes the uid",
         file: "queue/heap.rs",
         changes: &[(
             "    pub(crate) uid: Name,\n    pub(crate) id: WorkloadId,\n",
             "    pub(crate) id: WorkloadId,\n    pub(crate) uid: Name,\n",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "restarted_engine_shows_the_same_views",
-        says: "pods that are done go on using quota that was charged before",
+        says: "reclaimable pods keep their quota after confirmation",
         file: "engine/workload.rs",
         changes: &[(
             "(Some(admission), _) => Some(self.confirmed_reservation(new, admission, since)),",
@@ -147,7 +147,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
              Some(self.confirmed_reservation(new, admission, since)),",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "strict_head_is_never_overtaken",
         says: "priority does not order the heap",
         file: "queue/heap.rs",
@@ -156,7 +156,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "priority: Reverse(0), item, bucket",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "strict_head_is_never_overtaken",
         says: "a StrictFIFO queue parks what fits on no flavor",
         file: "queue/mod.rs",
@@ -165,25 +165,25 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "QueueingStrategy::StrictFIFO => !matches!(requeue, RequeueReason::NamespaceMismatch | RequeueReason::NoFit),",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "every_pending_workload_has_a_reason",
-        says: "those that were not tried yet have none",
+        says: "untried workloads have no reason",
         file: "engine/queries.rs",
         changes: &[(
             "None => self.untried_reason(id, wl),",
             "None => self.untried_reason(id, wl).filter(|_| false),",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "tree::tests::live_tree_equals_a_rebuilt_tree",
-        says: "the tree that somebody left is not summed up anew",
+        says: "the tree that a node left is not summed again",
         file: "tree/structure.rs",
         changes: &[(
             "&& !self.drop_if_unused(old)\n",
             "&& !self.drop_if_unused(old)\n                && false\n",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "tree::tests::added_and_removed_usage_leaves_no_trace",
         says: "usage stays at the largest number",
         file: "tree/node.rs",
@@ -192,18 +192,18 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "slot.usage = (slot.usage + change).min(i128::from(i64::MAX));",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "tree::tests::using_available_quota_never_hurts_other_queues",
-        says: "what is used at the root is not looked at",
+        says: "usage at the root is ignored",
         file: "tree/quota.rs",
         changes: &[(
             "return least.min(sum.plus(slot.subtree.minus(slot.usage)).amount());",
             "return least.min(sum.plus(slot.subtree).amount());",
         )],
     },
-    Mutant {
+    EngineMutant {
         law: "engine::tests::fair_admission::lowest_past_usage_is_admitted_first",
-        says: "past use orders nothing",
+        says: "past usage orders nothing",
         file: "queue/heap.rs",
         changes: &[(
             "Some(First { usage,",

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
 
-use super::{copy, read, write};
+use super::{copy, manifest_with, passes, read, replace_once, write};
 use crate::run;
 
 /// A way to find an error.
@@ -18,7 +18,7 @@ pub(super) enum Finder {
 }
 
 /// An error of a machine.
-pub(super) struct Break {
+pub(super) struct MachineMutant {
     /// The value of [`VARIABLE`] that switches it on.
     pub(super) name: &'static str,
     /// The error in words.
@@ -31,10 +31,10 @@ pub(super) struct Break {
 }
 
 /// The errors.
-pub(super) const BREAKS: &[Break] = &[
-    Break {
+pub(super) const MACHINE_MUTANTS: &[MachineMutant] = &[
+    MachineMutant {
         name: "unjudged",
-        says: "it is not asked whether a write on the hub is still to be written",
+        says: "the write guard always writes",
         file: "hub/dispatcher/src/write_guard.rs",
         by: Finder::Test(
             "switchyard-dispatcher",
@@ -45,9 +45,9 @@ pub(super) const BREAKS: &[Break] = &[
             "    if crate::is_broken(\"unjudged\") {\n        return WriteDecision::Write;\n    }\n    if at.finished {\n        return if matches!",
         ),
     },
-    Break {
+    MachineMutant {
         name: "twice",
-        says: "an attempt is given up while its cluster's session stands",
+        says: "an attempt is given up while its cluster is connected",
         file: "hub/dispatcher/src/dispatcher/give_up.rs",
         by: Finder::Simulation,
         change: (
@@ -55,7 +55,7 @@ pub(super) const BREAKS: &[Break] = &[
             "        if cluster.is_connected && !crate::is_broken(\"twice\") {\n",
         ),
     },
-    Break {
+    MachineMutant {
         name: "stuck-for-ever",
         says: "a job without a ready pod is moved more often than its policy allows",
         file: "hub/dispatcher/src/dispatcher/stuck.rs",
@@ -65,7 +65,7 @@ pub(super) const BREAKS: &[Break] = &[
             "facts.stuck.moves >= policy.times && !crate::is_broken(\"stuck-for-ever\")",
         ),
     },
-    Break {
+    MachineMutant {
         name: "stuck-though-ready",
         says: "a running job counts as one without a ready pod",
         file: "hub/dispatcher/src/dispatcher/stuck.rs",
@@ -75,7 +75,7 @@ pub(super) const BREAKS: &[Break] = &[
             "Some(State::Running) => no_ready_pod || crate::is_broken(\"stuck-though-ready\"),",
         ),
     },
-    Break {
+    MachineMutant {
         name: "stuck-in-silence",
         says: "time without reports of the cluster counts as time without a ready pod",
         file: "hub/dispatcher/src/dispatcher/fences.rs",
@@ -85,9 +85,9 @@ pub(super) const BREAKS: &[Break] = &[
             "            if !crate::is_broken(\"stuck-in-silence\") {\n                (remote.stalled_since, remote.confirmed_at) = (None, None);\n            }\n",
         ),
     },
-    Break {
+    MachineMutant {
         name: "old-word",
-        says: "what a cluster says of an earlier attempt is taken for the word on a later one",
+        says: "an observation of an earlier attempt counts for a later one",
         file: "hub/dispatcher/src/dispatcher/observed.rs",
         by: Finder::Test("switchyard-dispatcher", "at_most_one_runs_and_none_is_lost"),
         change: (
@@ -95,9 +95,9 @@ pub(super) const BREAKS: &[Break] = &[
             "        if observation.attempt < remote.attempt && !crate::is_broken(\"old-word\") {\n",
         ),
     },
-    Break {
+    MachineMutant {
         name: "any-end",
-        says: "the end of any attempt is the job's",
+        says: "the end of any attempt ends the job",
         file: "hub/dispatcher/src/dispatcher/tracked_workload.rs",
         by: Finder::Test(
             "switchyard-dispatcher",
@@ -108,9 +108,9 @@ pub(super) const BREAKS: &[Break] = &[
             "!self.facts.state.finished && (here && self.facts.state.attempt == attempt || crate::is_broken(\"any-end\")) && attempt > 0",
         ),
     },
-    Break {
+    MachineMutant {
         name: "lease",
-        says: "an agent that begins anew forgets when its lease ends",
+        says: "a restarted agent forgets when its lease ends",
         file: "worker-agent/ledger/src/ledger/mod.rs",
         by: Finder::Test("switchyard-ledger", "restarted_agent_without_hub_fences"),
         change: (
@@ -118,9 +118,9 @@ pub(super) const BREAKS: &[Break] = &[
             "        let forgets = crate::is_broken(\"lease\");\n        self.lease = if forgets { Time::from_secs(1 << 30) } else { self.lease.max(lease) };\n",
         ),
     },
-    Break {
+    MachineMutant {
         name: "resume",
-        says: "what a fence has stopped goes on before the hub has said what it wants",
+        says: "a fenced job resumes before the complete desired state",
         file: "worker-agent/ledger/src/ledger/session.rs",
         by: Finder::Test(
             "switchyard-ledger",
@@ -131,9 +131,9 @@ pub(super) const BREAKS: &[Break] = &[
             "        self.awaits_desired = !crate::is_broken(\"resume\");\n",
         ),
     },
-    Break {
+    MachineMutant {
         name: "any-attempt",
-        says: "an agent tears down whatever attempt it has",
+        says: "an agent deletes objects of any attempt",
         file: "worker-agent/ledger/src/desired.rs",
         by: Finder::Simulation,
         change: (
@@ -141,7 +141,7 @@ pub(super) const BREAKS: &[Break] = &[
             "            _ if crate::is_broken(\"any-attempt\") => u64::MAX,\n            Phase::Absent => self.attempt,\n",
         ),
     },
-    Break {
+    MachineMutant {
         name: "background",
         says: "an agent deletes a job before its pods",
         file: "worker-agent/ledger/src/entry/plan.rs",
@@ -151,9 +151,9 @@ pub(super) const BREAKS: &[Break] = &[
             "foreground: job.end.is_none() && !crate::is_broken(\"background\") };",
         ),
     },
-    Break {
+    MachineMutant {
         name: "left-behind",
-        says: "an agent lets a job go that somebody else deletes before its pods",
+        says: "an agent skips its own foreground deletion if another client deletes the job in the background",
         file: "worker-agent/ledger/src/entry/plan.rs",
         by: Finder::Simulation,
         change: (
@@ -195,10 +195,10 @@ pub(crate) fn is_broken(name: &str) -> bool {
 "#;
 
 /// Puts all errors into a copy, builds it once, and switches on one error after the other. Returns how many were missed.
-pub(super) fn judge(breaks: &[&Break], seeds: u64) -> anyhow::Result<usize> {
+pub(super) fn judge(mutants: &[&MachineMutant], seeds: u64) -> anyhow::Result<usize> {
     let title = format!(
         "put {} errors into the dispatcher and the ledger: build them and the simulation once",
-        breaks.len()
+        mutants.len()
     );
     run::announce(&title, "about 10 minutes");
     let root = run::root().join("target/broken-machines");
@@ -209,7 +209,7 @@ pub(super) fn judge(breaks: &[&Break], seeds: u64) -> anyhow::Result<usize> {
         bail!("without any error: {found}");
     }
     let mut missed = 0;
-    for Break { name, says, file, by, .. } in breaks {
+    for MachineMutant { name, says, file, by, .. } in mutants {
         let found = match by {
             Finder::Simulation => play(&root, Some(*name), seeds)?,
             Finder::Test(package, test) => ask(&root, name, package, test)?,
@@ -237,15 +237,9 @@ fn cargo(root: &Path, args: &[&str]) -> Command {
 /// Runs the test with the error on. Returns the test's name if it fails.
 fn ask(root: &Path, name: &str, package: &str, test: &str) -> anyhow::Result<Option<String>> {
     let mut asked = cargo(root, &["test", "--package", package, "--lib", test]);
-    let output =
-        asked.env(VARIABLE, name).stderr(Stdio::piped()).output().context("cannot start cargo")?;
-    let told = String::from_utf8_lossy(&output.stdout);
-    match output.status.success() {
-        true if told.contains("test result: ok. 0 passed") => bail!("{package} has no test {test}"),
-        true => Ok(None),
-        false if told.contains("test result: FAILED") => Ok(Some(format!("{package}: {test}"))),
-        false => bail!("not compiled or not run:\n{}", String::from_utf8_lossy(&output.stderr)),
-    }
+    asked.env(VARIABLE, name);
+    let found = !passes(asked, test)?;
+    Ok(found.then(|| format!("{package}: {test}")))
 }
 
 /// Runs the simulation. Returns the first seed that breaks a law, with the violation.
@@ -280,26 +274,15 @@ fn make(root: &Path) -> anyhow::Result<()> {
         }
         copy(&from.join(member), &to)?;
     }
-    let manifest = read(&from.join("Cargo.toml"))?;
-    let members = manifest
-        .lines()
-        .find(|line| line.starts_with("members = "))
-        .context("Cargo.toml has no members")?;
-    write(&root.join("Cargo.toml"), &manifest.replace(members, &format!("members = {MEMBERS:?}")))?;
+    write(&root.join("Cargo.toml"), &manifest_with(&MEMBERS)?)?;
     write(&root.join("Cargo.lock"), &read(&from.join("Cargo.lock"))?)?;
     for member in BROKEN {
         let path = root.join(member).join("src/lib.rs");
         write(&path, &(read(&path)? + SWITCH))?;
     }
-    for Break { file, change: (from, to), .. } in BREAKS {
+    for MachineMutant { file, change: (from, to), .. } in MACHINE_MUTANTS {
         let path = root.join(file);
-        let sound = read(&path)?;
-        let times = sound.matches(from).count();
-        ensure!(
-            times == 1,
-            "{file}: {from:?} is there {times} times: bring the list of errors up to date"
-        );
-        write(&path, &sound.replacen(from, to, 1))?;
+        write(&path, &replace_once(file, &read(&path)?, from, to)?)?;
     }
     Ok(())
 }
@@ -310,14 +293,18 @@ mod tests {
 
     #[test]
     fn every_error_fits_the_code_once() {
-        for Break { name, file, change: (from, to), .. } in BREAKS {
+        for MachineMutant { name, file, change: (from, to), .. } in MACHINE_MUTANTS {
             let text = read(&run::root().join(file)).unwrap();
             assert_eq!(text.matches(from).count(), 1, "{name}: {from:?} in {file}");
             assert!(
                 to.contains(&format!("is_broken(\"{name}\")")),
                 "{name} is switched on by another name"
             );
-            assert_eq!(BREAKS.iter().filter(|other| other.name == *name).count(), 1, "{name}");
+            assert_eq!(
+                MACHINE_MUTANTS.iter().filter(|other| other.name == *name).count(),
+                1,
+                "{name}"
+            );
         }
     }
 

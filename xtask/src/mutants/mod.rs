@@ -1,17 +1,17 @@
 //! `cargo xtask break-engine`: puts errors into a copy of the engine, one after the other, and checks that each fails its law.
-//! Then it does the same with the dispatcher and the ledger, whose errors the simulation must find.
+//! Then it does the same with the dispatcher and the ledger, whose errors the simulation or a unit test must find.
 
 mod list;
 mod machines;
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
 
 use crate::run;
-use list::{MUTANTS, Mutant};
-use machines::{BREAKS, Break};
+use list::{ENGINE_MUTANTS, EngineMutant};
+use machines::{MACHINE_MUTANTS, MachineMutant};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -33,16 +33,16 @@ enum Verdict {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let wanted = |mutant: &&Mutant| {
+    let wanted = |mutant: &&EngineMutant| {
         args.only
             .as_ref()
             .is_none_or(|part| mutant.law.contains(part) || mutant.says.contains(part))
     };
-    let mutants: Vec<_> = MUTANTS.iter().filter(wanted).collect();
-    let is_wanted = |it: &&Break| {
+    let mutants: Vec<_> = ENGINE_MUTANTS.iter().filter(wanted).collect();
+    let is_wanted = |it: &&MachineMutant| {
         args.only.as_ref().is_none_or(|part| it.name.contains(part) || it.says.contains(part))
     };
-    let breaks: Vec<_> = BREAKS.iter().filter(is_wanted).collect();
+    let breaks: Vec<_> = MACHINE_MUTANTS.iter().filter(is_wanted).collect();
     ensure!(!mutants.is_empty() || !breaks.is_empty(), "no error is of that name");
     let mut missed = 0;
     if !breaks.is_empty() {
@@ -58,8 +58,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Puts the errors into the engine. Returns how many their laws missed.
-fn judge(mutants: &[&Mutant], runs: usize) -> anyhow::Result<usize> {
-    let copy = Copy::make()?;
+fn judge(mutants: &[&EngineMutant], runs: usize) -> anyhow::Result<usize> {
+    let copy = BrokenEngine::make()?;
     let title =
         format!("put {} errors into the engine: build it and ask a law for each", mutants.len());
     run::announce(&title, "about half a minute for each, and 2 minutes more");
@@ -82,11 +82,11 @@ fn judge(mutants: &[&Mutant], runs: usize) -> anyhow::Result<usize> {
 }
 
 /// A workspace with only the engine, compiled in the target directory of the repository.
-struct Copy {
+struct BrokenEngine {
     root: PathBuf,
 }
 
-impl Copy {
+impl BrokenEngine {
     fn make() -> anyhow::Result<Self> {
         let (from, root) = (run::root(), run::root().join("target/broken-engine"));
         if root.exists() {
@@ -105,26 +105,16 @@ impl Copy {
             &root.join("scheduler/Cargo.toml"),
             &(package + "\n[lib]\nname = \"switchyard_scheduler\"\n"),
         )?;
-        let manifest = read(&from.join("Cargo.toml"))?;
-        let members = manifest
-            .lines()
-            .find(|line| line.starts_with("members = "))
-            .context("Cargo.toml has no members")?;
-        write(&root.join("Cargo.toml"), &manifest.replace(members, "members = [\"scheduler\"]"))?;
+        write(&root.join("Cargo.toml"), &manifest_with(&["scheduler"])?)?;
         Ok(Self { root })
     }
 
-    fn judge(&self, mutant: &Mutant, runs: usize) -> anyhow::Result<Verdict> {
+    fn judge(&self, mutant: &EngineMutant, runs: usize) -> anyhow::Result<Verdict> {
         let path = self.root.join("scheduler/src").join(mutant.file);
         let sound = read(&path)?;
         let mut broken = sound.clone();
         for (from, to) in mutant.changes {
-            let times = broken.matches(from).count();
-            ensure!(
-                times == 1,
-                "{from:?} is there {times} times: bring the list of errors up to date"
-            );
-            broken = broken.replacen(from, to, 1);
+            broken = replace_once(mutant.file, &broken, from, to)?;
         }
         write(&path, &broken)?;
         let verdict = (1..=runs).find_map(|run| match self.holds(mutant) {
@@ -137,23 +127,41 @@ impl Copy {
     }
 
     /// Whether the law holds despite the error, so that the error is missed.
-    fn holds(&self, mutant: &Mutant) -> anyhow::Result<bool> {
+    fn holds(&self, mutant: &EngineMutant) -> anyhow::Result<bool> {
         let target: &[&str] =
             if mutant.is_beside_the_code() { &["--lib"] } else { &["--test", "laws"] };
         let mut test = run::cargo(&["test", "--offline", "--quiet", "--package", "broken-engine"]);
-        test.args(target).arg(mutant.law).current_dir(&self.root).stderr(Stdio::piped());
+        test.args(target).arg(mutant.law).current_dir(&self.root);
         test.env("CARGO_TARGET_DIR", run::root().join("target"));
-        let output = test.output().context("cannot start cargo")?;
-        let told = String::from_utf8_lossy(&output.stdout);
-        match output.status.success() {
-            true if told.contains("test result: ok. 0 passed") => {
-                bail!("there is no law {}", mutant.law)
-            }
-            true => Ok(true),
-            false if told.contains("test result: FAILED") => Ok(false),
-            false => bail!("not compiled or not run:\n{}", String::from_utf8_lossy(&output.stderr)),
-        }
+        passes(test, mutant.law)
     }
+}
+
+/// Whether a test passes. Fails if there is no such test, or the code does not compile.
+fn passes(mut test: Command, name: &str) -> anyhow::Result<bool> {
+    let output = test.stderr(Stdio::piped()).output().context("cannot start cargo")?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    match output.status.success() {
+        true if printed.contains("test result: ok. 0 passed") => bail!("there is no test {name}"),
+        true => Ok(true),
+        false if printed.contains("test result: FAILED") => Ok(false),
+        false => bail!("not compiled or not run:\n{}", String::from_utf8_lossy(&output.stderr)),
+    }
+}
+
+/// Replaces a text that the file must contain once.
+fn replace_once(file: &str, text: &str, from: &str, to: &str) -> anyhow::Result<String> {
+    let times = text.matches(from).count();
+    ensure!(times == 1, "{file} contains {from:?} {times} times: update the list of errors");
+    Ok(text.replacen(from, to, 1))
+}
+
+/// The workspace's manifest with other members.
+fn manifest_with(members: &[&str]) -> anyhow::Result<String> {
+    let manifest = read(&run::root().join("Cargo.toml"))?;
+    let line = manifest.lines().find(|line| line.starts_with("members = "));
+    let line = line.context("Cargo.toml has no members")?;
+    Ok(manifest.replace(line, &format!("members = {members:?}")))
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {
@@ -189,7 +197,7 @@ mod tests {
 
     #[test]
     fn each_error_still_applies_to_the_engine() {
-        for mutant in MUTANTS {
+        for mutant in ENGINE_MUTANTS {
             let text = read(&run::root().join("scheduler/src").join(mutant.file)).unwrap();
             for (from, _) in mutant.changes {
                 assert_eq!(text.matches(from).count(), 1, "{}: {from:?}", mutant.file);

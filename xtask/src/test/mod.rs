@@ -59,7 +59,7 @@ impl Args {
         match tier {
             _ if !self.named(if tier == Tier::Fresh { Tier::Unit } else { tier }) => "--only",
             Tier::Fresh if self.filter.is_none() => "--fresh 0",
-            _ => "a name was given",
+            _ => "a test name was given",
         }
     }
 
@@ -128,7 +128,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             }
         } else if plan.wants_program(runs_nodes) && !report.has_failed() {
             let message =
-                "their program or what they start was not built, and nothing says why".to_owned();
+                "the cluster tests or their programs were not built, and no build step reported an error".to_owned();
             report.fail(
                 Tier::Cluster,
                 Failure { what: "cluster tests".to_owned(), message, ..Failure::default() },
@@ -145,7 +145,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         );
     }
     if report.is_empty() {
-        let message = "what was selected has nothing to run".to_owned();
+        let message = "the selection has nothing to run".to_owned();
         report.fail(
             Tier::Unit,
             Failure { what: "nothing was tested".to_owned(), message, ..Failure::default() },
@@ -222,7 +222,7 @@ impl TestRun<'_> {
             }
         }
         if let Some(commit) = &self.args.changed {
-            report.left_out("what did not change", &format!("--changed {commit}"));
+            report.left_out("tests that the change cannot break", &format!("--changed {commit}"));
         }
         if let Some(filter) = &self.args.filter {
             report.left_out("tests of other names", filter);

@@ -5,7 +5,7 @@ use switchyard_benchmarks::failover;
 
 #[derive(clap::Parser)]
 #[command(
-    about = "The same faults for ours and for stock MultiKueue, on real control planes, one after the other"
+    about = "The same faults for Switchyard and for stock MultiKueue, on real control planes, one after the other"
 )]
 struct Command {
     #[command(flatten)]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use switchyard_e2e::Requests;
 use switchyard_e2e::table::{Table, megabytes};
 
-use super::super::requests::{self, without_events};
+use super::super::requests;
 use super::super::setup::HUB;
 use super::super::timeline::Step;
 use super::{Form, Kind, Outcome};
@@ -73,7 +73,7 @@ impl Figures {
             usage.memory.iter().filter(|(name, _)| *name != HUB).map(|(_, memory)| *memory);
         let writes = |of_hub: bool| {
             let of = usage.requests.iter().filter(|(name, _)| (*name == HUB) == of_hub);
-            per_job(of.map(|(_, requests)| without_events(&requests.writes()).total()).sum::<u64>()
+            per_job(of.map(|(_, requests)| requests.writes().without_events().total()).sum::<u64>()
                 as f64)
         };
         let all = |pick: fn(&Requests) -> u64| {
@@ -101,7 +101,7 @@ impl Figures {
             hub_writes: writes(true),
             worker_writes: writes(false),
             events: all(|requests| {
-                requests.writes().total() - without_events(&requests.writes()).total()
+                requests.writes().total() - requests.writes().without_events().total()
             }),
             reads: all(|requests| requests.total() - requests.writes().total()),
             sides: usage.by_side(HUB),

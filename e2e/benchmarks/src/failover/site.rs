@@ -80,8 +80,6 @@ pub(super) struct Site {
     kueues: BTreeMap<&'static str, Kueue>,
     ground: Ground,
     started: Instant,
-    /// Programs of Switchyard that ended by themselves and were started again.
-    pub(super) tended: usize,
     away: Option<Fault>,
 }
 
@@ -145,7 +143,7 @@ impl Site {
             }
         };
         let started = Instant::now();
-        let site = Self { system, count, gate, kueues, ground, started, tended: 0, away: None };
+        let site = Self { system, count, gate, kueues, ground, started, away: None };
         for name in [WEST, EAST] {
             eventually(SOON, format!("cluster {name} to be active"), async || {
                 ensure!(site.active(name).await?, "it is not");
@@ -239,12 +237,10 @@ impl Site {
         if let Ground::Fleet(fleet) = &self.ground {
             let ended = |name| fleet.with(name, Process::is_running).is_ok_and(|runs| !runs);
             if hub && ended(HUB) {
-                self.tended += 1;
                 fleet.launch_hub()?;
             }
             for name in [WEST, EAST] {
                 if (agent || name == EAST) && self.system == System::Agents && ended(name) {
-                    self.tended += 1;
                     fleet.restart_agent(name)?;
                 }
             }
@@ -256,7 +252,6 @@ impl Site {
                 _ => false,
             };
             if !meant && !kueue.process().is_running() {
-                self.tended += 1;
                 kueue.restart()?;
             }
         }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use switchyard_e2e::table::{Table, megabytes};
 use switchyard_flags::bench::runner::Kind;
 
-use super::super::requests::{self, without_events};
+use super::super::requests;
 use super::Outcome;
 use super::summary::Summary;
 
@@ -44,7 +44,7 @@ impl Outcome {
         let all = |pick: fn(&switchyard_e2e::Requests) -> u64| {
             self.usage.requests.values().map(pick).sum::<u64>() as f64
         };
-        let writes = all(|requests| without_events(&requests.writes()).total());
+        let writes = all(|requests| requests.writes().without_events().total());
         (
             self.per_workload(writes),
             self.per_workload(all(|requests| requests.writes().total()) - writes),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use switchyard_e2e::table::{Table, megabytes};
 
-use super::super::requests::{self, without_events};
+use super::super::requests;
 use super::super::setup::HUB;
 use super::super::timeline::{Step, Timeline};
 use super::{Args, Outcome, Part};
@@ -58,7 +58,7 @@ impl Figures {
         let writes = usage
             .requests
             .values()
-            .map(|requests| without_events(&requests.writes()).total())
+            .map(|requests| requests.writes().without_events().total())
             .sum();
         Self {
             cut: *cut,

@@ -39,6 +39,12 @@ impl Requests {
         Self(self.0.iter().filter_map(grown).collect())
     }
 
+    /// Requests that are not events.
+    #[must_use]
+    pub fn without_events(&self) -> Self {
+        self.only(|request| request.resource != "events")
+    }
+
     /// Requests that a predicate picks.
     #[must_use]
     pub fn only(&self, mut pick: impl FnMut(&Request) -> bool) -> Self {

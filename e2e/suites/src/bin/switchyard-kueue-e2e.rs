@@ -7,7 +7,7 @@ use switchyard_suites::kueue_e2e;
 #[command(
     name = "cargo xtask kueue-e2e",
     bin_name = "cargo xtask kueue-e2e",
-    about = "Kueue's own end-to-end suites against ours, beside what Kueue passes"
+    about = "Kueue's own end-to-end suites against Switchyard, beside Kueue's results"
 )]
 enum Command {
     /// Run suites and print a table.

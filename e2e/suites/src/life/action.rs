@@ -30,7 +30,7 @@ pub(crate) enum PodEnd {
     Succeeded,
 }
 
-/// The command of `switchyard get clusters` for a cluster.
+/// The subcommand of `switchyard cluster`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Scheduling {
     #[default]

@@ -60,17 +60,12 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     let (counts, faults) = tokio::select! {
         ended = lived => ended?,
         never = changes::follow(&life.fleet, &changes) => match never {},
-        never = life.watch.look_on(&life.fleet, &life.log) => match never {},
+        never = life.watch.follow(&life.fleet, &life.log) => match never {},
     };
     println!("{}", table(&counts));
     let seen = life.watch.seen();
     let faults: Vec<String> = seen.lasting.iter().cloned().chain(faults).collect();
-    println!(
-        "seed {seed}, {} looks, {} findings that passed, {} faults",
-        seen.looks,
-        seen.passing,
-        faults.len()
-    );
+    println!("seed {seed}, {} audits, {} findings, {} faults", seen.audits, seen.new, faults.len());
     if faults.is_empty() {
         return Ok(());
     }
@@ -118,9 +113,9 @@ impl Life {
 
     fn progress(&self, minute: u64, number: u32, counts: &Counts) {
         let (seen, done) = (self.watch.seen(), counts.values().map(|[done, ..]| done).sum::<u32>());
-        let (looks, lasting) = (seen.looks, seen.lasting.len());
+        let (audits, lasting) = (seen.audits, seen.lasting.len());
         self.log.tell(&format!(
-            "minute {minute}: {number} actions, {done} done, {looks} looks, {lasting} findings that last"
+            "minute {minute}: {number} actions, {done} done, {audits} audits, {lasting} findings that last"
         ));
     }
 

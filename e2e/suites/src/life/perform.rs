@@ -134,7 +134,7 @@ async fn attempt(fleet: &Fleet, action: &Action) -> anyhow::Result<Option<String
                 Scheduling::Cordon => "cordon",
                 Scheduling::Drain => "drain",
             };
-            command(hub, &["clusters", how, cluster]).await
+            command(hub, &["cluster", how, cluster]).await
         }
         Action::Restart { program, away } => restart(fleet, program, *away).await,
     }

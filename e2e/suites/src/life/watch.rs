@@ -23,15 +23,15 @@ const SETTLES: Duration = Duration::from_secs(5);
 /// The observations so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
-    /// Looks at all clusters.
-    pub(crate) looks: u32,
-    /// Findings that did not last.
-    pub(crate) passing: usize,
+    /// Audits of all clusters.
+    pub(crate) audits: u32,
+    /// Findings that the audit before did not have.
+    pub(crate) new: usize,
     /// Findings that outlasted the grace, in words.
     pub(crate) lasting: Vec<String>,
 }
 
-/// Looks until it is dropped.
+/// Audits until it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     seen: Mutex<Seen>,
@@ -49,8 +49,8 @@ impl Watch {
         lock(&self.seen).clone()
     }
 
-    /// Looks on, without end.
-    pub(crate) async fn look_on(&self, fleet: &Fleet, log: &Log) -> Infallible {
+    /// Audits without end.
+    pub(crate) async fn follow(&self, fleet: &Fleet, log: &Log) -> Infallible {
         let clusters: Vec<(String, Client)> = fleet
             .environment()
             .clusters()
@@ -62,10 +62,10 @@ impl Watch {
         loop {
             tokio::time::sleep(EVERY).await;
             let begun = Instant::now();
-            let (seen, mut found) = auditor::look(clusters.clone()).await;
+            let (seen, mut found) = auditor::audit_once(clusters.clone()).await;
             self.forgive(begun, &mut found);
             let now: BTreeSet<String> = found.keys().cloned().collect();
-            let passing = now.difference(&before).count();
+            let new = now.difference(&before).count();
             before = now;
             let lasting: Vec<(String, String)> = memory
                 .lasting(found, GRACE)
@@ -77,8 +77,8 @@ impl Watch {
             }
             let number = {
                 let mut state = lock(&self.seen);
-                state.looks += u32::from(seen == clusters.len());
-                state.passing += passing;
+                state.audits += u32::from(seen == clusters.len());
+                state.new += new;
                 state.lasting.extend(lasting.iter().map(|(_, text)| text.clone()));
                 state.lasting.len()
             };
@@ -88,7 +88,7 @@ impl Watch {
         }
     }
 
-    /// Leaves out what a lowered quota explains, in a look that began at this time.
+    /// Leaves out what a lowered quota explains, in an audit that began at this time.
     fn forgive(&self, begun: Instant, found: &mut BTreeMap<String, Finding>) {
         let mut lowered = lock(&self.lowered);
         lowered.retain(|cluster, at| {
