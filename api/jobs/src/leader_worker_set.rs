@@ -7,7 +7,7 @@ use super::by_pods::{
     ByPods, PodOwner, annotate, copy_queue_labels, gate_pods_of, replicas, set_pod_metadata,
 };
 use super::frameworks::LEADER_WORKER_SET as FRAMEWORK;
-use super::meta::{annotation, count_at, label, name, str_at};
+use super::meta::{LABEL_VALUE_MAX, annotation, count_at, label, name, str_at};
 use super::pod::{changed_shape, group_name};
 use super::serving::{
     Group, PodMetadata, Serving, follow_queue, original_uid, set_group, template,
@@ -243,6 +243,12 @@ impl Serving for LeaderWorkerSet {
         let is_marked =
             is_marked(part) || str_at(part, "/kind") == "StatefulSet" && of_template(part);
         is_marked.then(|| label(part, SET_NAME)).flatten()
+    }
+
+    /// Its controller labels the pods with its name.
+    fn pod_labels(&self, object: &Value) -> String {
+        let name = name(object);
+        if name.len() > LABEL_VALUE_MAX { String::new() } else { format!("{SET_NAME}={name}") }
     }
 
     fn join(&self, object: &Value, pod: &mut Value) -> bool {

@@ -133,6 +133,12 @@ impl Serving for StatefulSet {
         owners.iter().find(is_it).map(|owner| str_at(owner, "/name"))
     }
 
+    fn pod_labels(&self, object: &Value) -> String {
+        let labels = object.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
+        let text = |(key, value): (&String, &Value)| Some(format!("{key}={}", value.as_str()?));
+        labels.into_iter().flatten().filter_map(text).collect::<Vec<_>>().join(",")
+    }
+
     fn join(&self, object: &Value, pod: &mut Value) -> bool {
         let group = group_of(object);
         if group_name(pod) == Some(&group) {

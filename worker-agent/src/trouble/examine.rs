@@ -1,18 +1,20 @@
 //! Reads the inputs of an examination: a job's pods, and the cluster's warning events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, WatchEvent, WatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use parking_lot::Mutex;
 use switchyard_api::names;
 use switchyard_jobs::pod_selector;
+use switchyard_ledger::Target;
 use switchyard_platform::log_limit::LogLimit;
 use switchyard_proto::trouble;
 use switchyard_proto::v1::JobTrouble;
@@ -75,6 +77,7 @@ impl Examiner {
         };
         let knows_pods = self.selects_exactly(job) || !pods.is_empty() || !others.is_empty();
         let none_ready = is_whole && !job.pods.has_succeeded && !others.iter().any(is_ready);
+        let made_by: BTreeSet<String> = pods.iter().chain(&others).filter_map(Pod::uid).collect();
         if pods.iter().all(|pod| of_pod(pod).is_none()) {
             pods.extend(others);
         }
@@ -84,7 +87,7 @@ impl Examiner {
             .map(|at| at.0)
             .max();
         let mut warnings = self.warnings_of(&job.target.namespace, &job.target.uid);
-        for uid in self.children(job).await? {
+        for uid in self.children(job, made_by).await? {
             warnings.extend(self.warnings_of(&job.target.namespace, &uid));
         }
         // A pod created after the warning shows that creation works again.
@@ -134,7 +137,9 @@ impl Examiner {
         let kind = job.kind;
         let marked = is_marked(kind);
         let selector = if marked {
-            format!("{}={}", names::HUB_ID, self.hub_id)
+            let own = Some(&job.labels).filter(|labels| !labels.is_empty());
+            let marks = format!("{}={}", names::HUB_ID, self.hub_id);
+            [Some(&marks), own].into_iter().flatten().cloned().collect::<Vec<_>>().join(",")
         } else {
             pod_selector(kind, &job.target.name, &job.target.uid).labels
         };
@@ -153,19 +158,28 @@ impl Examiner {
         Ok((found, false))
     }
 
-    /// The uids of Jobs with warnings that a job of another kind created.
-    async fn children(&self, job: &JobIdentity) -> Result<Vec<String>, kube::Error> {
-        if matches!(job.kind, "Job" | "Pod") {
-            return Ok(Vec::new());
-        }
-        let prefix = format!("{}-", job.target.name);
-        let mut named = self.warnings.lock().named(&job.target.namespace, "Job", &prefix);
+    /// The uids of objects with warnings between a job and its pods: Jobs, and a LeaderWorkerSet's
+    /// StatefulSets. The job or one of its pods owns them.
+    async fn children(
+        &self,
+        job: &JobIdentity,
+        mut owners: BTreeSet<String>,
+    ) -> Result<Vec<String>, kube::Error> {
+        let resource = match job.kind {
+            "Job" | "Pod" | "StatefulSet" => return Ok(Vec::new()),
+            "LeaderWorkerSet" => ApiResource::erase::<StatefulSet>(&()),
+            _ => ApiResource::erase::<Job>(&()),
+        };
+        owners.insert(job.target.uid.clone());
+        let Target { namespace, name, .. } = &job.target;
+        let mut named = self.warnings.lock().named(namespace, &resource.kind, name);
         named.truncate(CHILDREN);
-        let api: Api<Job> = Api::namespaced(self.client.clone(), &job.target.namespace);
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), namespace, &resource);
         let mut children = Vec::new();
         for (uid, name) in named {
             let Some(child) = api.get_metadata_opt(&name).await? else { continue };
-            let owned = child.owner_references().iter().any(|owner| owner.uid == job.target.uid);
+            let owned = child.owner_references().iter().any(|owner| owners.contains(&owner.uid));
             if owned && child.metadata.uid.as_ref() == Some(&uid) {
                 children.push(uid);
             }

@@ -21,7 +21,7 @@ use switchyard_ledger::{Meta, WatchEvent};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use self::unready_jobs::{Examined, JobIdentity, Readiness, Report, UnreadyJobs};
+use self::unready_jobs::{Examined, JobIdentity, PodsOf, Readiness, Report, UnreadyJobs};
 use self::warnings::Warnings;
 
 /// The deadline of one examination.
@@ -41,26 +41,31 @@ pub(crate) struct TroubleWatch {
 impl TroubleWatch {
     /// An object of one of the hub's jobs has changed.
     pub(crate) fn applied(&self, kind: &'static dyn JobKind, meta: &Meta, object: &Value) {
+        let serving = kind.serving();
+        // An object that serves is never suspended, though its kind counts it as suspended until a
+        // pod is ready.
+        let is_suspended = serving.is_none() && kind.is_suspended(object);
         let is_unready = !meta.deleting
             && !meta::is_deleting(object)
-            && !kind.is_suspended(object)
+            && !is_suspended
             && kind.finished(object).is_none()
             && !kind.pods_ready(object);
         let readiness = match is_unready {
             true => Readiness::Unready(kind.counted_pods(object).unwrap_or(UNCOUNTED)),
             false => Readiness::Settled,
         };
-        let workload = meta::prebuilt_workload_name(object);
-        self.with(|unready_jobs, now| {
-            unready_jobs.note((kind.id().kind, workload), meta, readiness, now)
-        });
+        let pods = PodsOf {
+            kind: kind.id().kind,
+            workload: meta::prebuilt_workload_name(object),
+            labels: serving.map(|serving| serving.pod_labels(object)).unwrap_or_default(),
+        };
+        self.with(|unready_jobs, now| unready_jobs.note(pods, meta, readiness, now));
     }
 
     /// An object of one of the hub's jobs was deleted.
     pub(crate) fn deleted(&self, kind: &'static dyn JobKind, meta: &Meta) {
-        self.with(|unready_jobs, now| {
-            unready_jobs.note((kind.id().kind, ""), meta, Readiness::Settled, now)
-        });
+        let pods = PodsOf { kind: kind.id().kind, ..PodsOf::default() };
+        self.with(|unready_jobs, now| unready_jobs.note(pods, meta, Readiness::Settled, now));
     }
 
     /// A list is complete: these are the uids of all objects of the kind.
@@ -149,5 +154,62 @@ impl TroubleWatch {
         }
         sleep(PAUSE).await;
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use switchyard_jobs::kind_for;
+    use switchyard_ledger::Target;
+
+    use super::*;
+
+    fn meta() -> Meta {
+        Meta {
+            target: Target {
+                gvk: "apps/v1, Kind=StatefulSet".into(),
+                namespace: "ns".into(),
+                name: "db".into(),
+                uid: "s".into(),
+            },
+            version: 1,
+            workload_uid: "w".into(),
+            attempt: 1,
+            deleting: false,
+            finalizer_index: None,
+            owners: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn serving_object_is_examined_until_all_its_pods_are_ready() {
+        for (group, kind) in
+            [("apps", "StatefulSet"), ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")]
+        {
+            let kind = kind_for(group, kind).unwrap();
+            for (replicas, ready, expected) in
+                [(2, None, true), (2, Some(1), true), (2, Some(2), false), (0, None, false)]
+            {
+                let watch = TroubleWatch::default();
+                let object = json!({
+                    "metadata": {"name": "db"}, "spec": {"replicas": replicas}, "status": {"readyReplicas": ready},
+                });
+                watch.applied(kind, &meta(), &object);
+                let is_due = watch.unready_jobs.lock().next().is_some();
+                assert_eq!(is_due, expected, "{} {replicas} {ready:?}", kind.id().kind);
+            }
+        }
+    }
+
+    #[test]
+    fn loss_of_last_ready_pod_keeps_stateful_set_examined() {
+        let (watch, kind) = (TroubleWatch::default(), kind_for("apps", "StatefulSet").unwrap());
+        for ready in [1, 0] {
+            let object = json!({"spec": {"replicas": 2}, "status": {"readyReplicas": ready}});
+            watch.applied(kind, &meta(), &object);
+            assert!(watch.unready_jobs.lock().next().is_some(), "{ready}");
+        }
+        assert_eq!(watch.unready_jobs.lock().take_resolved(), []);
     }
 }

@@ -34,7 +34,19 @@ pub(super) struct JobIdentity {
     pub(super) target: Target,
     /// The name of the worker's Workload, which its pods carry.
     pub(super) workload: String,
+    /// A selector that all its pods match. Empty if none is known.
+    pub(super) labels: String,
     pub(super) pods: CountedPods,
+}
+
+/// How to find the pods of a job, beside the marks of its object.
+#[derive(Debug, Default)]
+pub(super) struct PodsOf<'a> {
+    pub(super) kind: &'static str,
+    /// See [`JobIdentity::workload`].
+    pub(super) workload: &'a str,
+    /// See [`JobIdentity::labels`].
+    pub(super) labels: String,
 }
 
 /// The pods that the job's objects count together.
@@ -147,7 +159,7 @@ impl UnreadyJobs {
     /// Records whether an object of a job has unready pods.
     pub(super) fn note(
         &mut self,
-        (kind, workload): (&'static str, &str),
+        PodsOf { kind, workload, labels }: PodsOf<'_>,
         meta: &Meta,
         readiness: Readiness,
         now: Instant,
@@ -193,6 +205,7 @@ impl UnreadyJobs {
             kind,
             target: meta.target.clone(),
             workload: workload.to_owned(),
+            labels,
             pods,
         };
         let unready = BTreeMap::from([(meta.target.uid.clone(), pods)]);
@@ -319,6 +332,8 @@ fn is_same(before: &[JobTrouble], now: &[JobTrouble]) -> bool {
 mod tests {
     use super::*;
 
+    const JOB: PodsOf<'_> = PodsOf { kind: "Job", workload: "w", labels: String::new() };
+
     fn meta(attempt: u64, uid: &str) -> Meta {
         let target = Target {
             gvk: "batch/v1, Kind=Job".into(),
@@ -364,7 +379,7 @@ mod tests {
         }
 
         fn note(&mut self, attempt: u64, uid: &str, waits: bool) {
-            self.unready_jobs.note(("Job", "w"), &meta(attempt, uid), readiness(waits), self.now);
+            self.unready_jobs.note(JOB, &meta(attempt, uid), readiness(waits), self.now);
         }
 
         /// Examines the job when it is due. Returns the seconds that passed, and whether there was
@@ -386,7 +401,7 @@ mod tests {
         {
             let pods = CountedPods { may_exist: may_have_pods, has_succeeded: false };
             let readiness = Readiness::Unready(pods);
-            bench.unready_jobs.note(("Job", "w"), &meta(1, uid), readiness, bench.now);
+            bench.unready_jobs.note(JOB, &meta(1, uid), readiness, bench.now);
             bench.now = bench.unready_jobs.next().unwrap();
             let job = bench.unready_jobs.take(bench.now).unwrap();
             assert_eq!(job.pods.may_exist, expected, "{uid} {may_have_pods}");
@@ -478,7 +493,7 @@ mod tests {
             let mut meta = meta(1, "j");
             (meta.workload_uid, meta.target.namespace) =
                 (format!("{namespace}-{index}"), namespace.to_owned());
-            unready_jobs.note(("Job", "w"), &meta, readiness(waits), now);
+            unready_jobs.note(JOB, &meta, readiness(waits), now);
         };
         (0..2 * PER_NAMESPACE).for_each(|index| note("loud", index, true));
         note("quiet", 0, true);

@@ -88,10 +88,14 @@ impl Warnings {
         objects.filter(|it| it.uid == uid).flat_map(|it| it.warnings.clone()).collect()
     }
 
-    /// The uids and names of objects of a kind with warnings and this name prefix, newest first.
-    pub(super) fn named(&self, namespace: &str, kind: &str, prefix: &str) -> Vec<(String, String)> {
+    /// The uids and names of objects of a kind with warnings, newest first. Their name is that of
+    /// the job, or begins with it and a dash.
+    pub(super) fn named(&self, namespace: &str, kind: &str, job: &str) -> Vec<(String, String)> {
+        let is_named = |name: &str| {
+            name.strip_prefix(job).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
         let objects = self.namespaces.get(namespace).into_iter().flatten().rev();
-        let such = objects.filter(|it| it.kind == kind && it.name.starts_with(prefix));
+        let such = objects.filter(|it| it.kind == kind && is_named(&it.name));
         such.map(|it| (it.uid.clone(), it.name.clone())).collect()
     }
 }
@@ -188,6 +192,21 @@ mod tests {
     }
 
     #[test]
+    fn objects_are_found_by_the_name_of_their_job() {
+        let mut warnings = Warnings::default();
+        for name in ["a", "a-0", "a-1", "ab-0", "b-a"] {
+            let mut event = event("ns", name, "FailedCreate", "no");
+            event.involved_object.name = Some(name.to_owned());
+            warnings.note(&event);
+        }
+        let found = warnings.named("ns", "Job", "a");
+        assert_eq!(
+            found.into_iter().map(|(_, name)| name).collect::<Vec<_>>(),
+            ["a-1", "a-0", "a"]
+        );
+    }
+
+    #[test]
     fn flooding_namespace_keeps_other_warnings() {
         let mut warnings = Warnings::default();
         warnings.note(&event("quiet", "u", "FailedMount", "x"));
@@ -220,7 +239,7 @@ mod tests {
         warnings.note(&event("ns", "u", "FailedCreate", "first"));
         warnings.note(&event("ns", "u", "FailedCreate", "second"));
         assert_eq!(warnings.of("ns", "u")[0].finding.message, "second");
-        assert_eq!(warnings.named("ns", "Job", "job-"), [("u".to_owned(), "job-u".to_owned())]);
+        assert_eq!(warnings.named("ns", "Job", "job"), [("u".to_owned(), "job-u".to_owned())]);
         assert_eq!(warnings.of("ns", "v"), []);
     }
 }

@@ -200,6 +200,9 @@ pub trait Serving: Send + Sync {
     /// the same namespace.
     fn owner_of<'a>(&self, part: &'a Value) -> Option<&'a str>;
 
+    /// Labels that all pods of the object have, as a selector. Others may have them, too.
+    fn pod_labels(&self, object: &Value) -> String;
+
     /// Makes a pod a member of its group. Returns true if the pod changed. A pod whose group is not
     /// known yet stays unchanged.
     fn join(&self, object: &Value, pod: &mut Value) -> bool;

@@ -418,3 +418,18 @@ fn group_workload_is_made_for_its_owner() {
     "#);
     assert_eq!(workload.spec.queue_name.as_deref(), Some("lq"));
 }
+
+#[test]
+fn pods_of_serving_objects_are_selected_by_labels() {
+    let (kind, mut set) = stateful_set();
+    set["spec"]["selector"] = json!({"matchLabels": {"app": "a", "tier": "db"}});
+    let labels =
+        |kind: &dyn JobKind, object: &Value| kind.serving().map(|it| it.pod_labels(object));
+    assert_eq!(labels(kind, &set).as_deref(), Some("app=a,tier=db"));
+    set["spec"]["selector"] = json!({});
+    assert_eq!(labels(kind, &set).as_deref(), Some(""));
+    let (kind, mut replicas) = leader_worker_set();
+    assert_eq!(labels(kind, &replicas).as_deref(), Some("leaderworkerset.sigs.k8s.io/name=a"));
+    replicas["metadata"]["name"] = "a".repeat(64).into();
+    assert_eq!(labels(kind, &replicas).as_deref(), Some(""), "no label value is so long");
+}
