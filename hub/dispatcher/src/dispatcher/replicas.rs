@@ -8,7 +8,8 @@
 //! reservation returns. The engine may charge others the next time.
 //!
 //! A later replica holds quota on the hub only while the first one does. Otherwise two objects
-//! could wait for each other's quota. It leaves its cluster when the first one does.
+//! could wait for each other's quota. It leaves its cluster when the first one does. `onStuck`
+//! moves the first one, if no pod of any replica is ready (`stuck.rs`).
 
 use super::Dispatcher;
 use super::tracked_workload::{Nomination, TrackedWorkload};
@@ -126,6 +127,14 @@ impl Dispatcher {
         let Some(replica) = &entry.facts.replica else { return false };
         let known = matches!(replica, Replica::FirstOnCluster(_)) || !self.in_recovery_window(now);
         known && replica.left(cluster)
+    }
+
+    /// Whether a cluster that reported its capacity has room for all replicas of the workload's
+    /// object now.
+    pub(super) fn fits_all_replicas_now(&self, entry: &TrackedWorkload, cluster: &Name) -> bool {
+        let Some(known) = self.clusters.get(cluster) else { return false };
+        let pins = self.cluster_pins(&entry.facts, entry.check(), cluster);
+        matches!(self.verdict(&entry.facts, &known.capacity, pins), Fit::Now(_))
     }
 
     /// Whether the workload fits. For a first replica, clusters that fit all replicas now come

@@ -2,10 +2,12 @@
 //!
 //! Input: the policy, earlier moves, and since when the cluster reports no ready pod. Only time
 //! counts in which the hub hears from the cluster. Output: the reason to withdraw the job. It goes
-//! as any move: by a Retry, and elsewhere only when nothing of it is left.
+//! as any move: by a Retry, and elsewhere only when nothing of it is left. The replicas of one
+//! object move together: the first one is withdrawn when no pod of any replica is ready, and the
+//! others follow it.
 //!
 //! # Bounds
-//! - A job is withdrawn only if another cluster may take it now. Else it stays.
+//! - A job is withdrawn only if another cluster may take it now, with all replicas. Else it stays.
 //! - With BestFit, a cluster where it was stuck ranks behind the others that fit now, the latest one
 //!   last.
 //! - The time doubles with each return to a cluster, so that two clusters do not exchange a job.
@@ -72,8 +74,8 @@ impl Dispatcher {
     fn stuck_on(&self, entry: &TrackedWorkload, cluster: &Name, now: UnixMillis) -> Option<Stuck> {
         let facts = &entry.facts;
         let policy = facts.stuck.policy?;
-        // The replicas of one object are on one cluster, and others may be ready.
-        if facts.replica.is_some() {
+        // A later replica follows the first one, whose reports count the pods of all.
+        if facts.follows_first() {
             return None;
         }
         let known = self.clusters.get(cluster)?;
@@ -112,13 +114,12 @@ impl Dispatcher {
             return None;
         }
         let others = self.configured_clusters(entry).into_iter().filter(|name| name != cluster);
-        let has_room = |offer: OpenOffer| match offer {
-            OpenOffer::Reported(fit) => matches!(fit, Fit::Now(_)),
-            OpenOffer::Unreported => true,
+        let has_room = |name: &Name| match self.open_offer(entry, name, now) {
+            Some(OpenOffer::Reported(Fit::Now(_))) => self.fits_all_replicas_now(entry, name),
+            Some(OpenOffer::Unreported) => true,
+            Some(OpenOffer::Reported(_)) | None => false,
         };
-        others
-            .filter(|name| self.open_offer(entry, name, now).is_some_and(has_room))
-            .min_by_key(|name| self.preference_rank(&entry.facts, name))
+        others.filter(has_room).min_by_key(|name| self.preference_rank(&entry.facts, name))
     }
 
     /// Why the workload is withdrawn now for lack of a ready pod. Sets the timer if not yet.

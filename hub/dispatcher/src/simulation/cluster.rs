@@ -43,6 +43,10 @@ pub(super) struct Cluster {
     pub(super) down: VecDeque<(Uid, Sent)>,
     /// The outbox: assignments, kept over sessions but not over restarts of the hub.
     pub(super) outbox: BTreeMap<Uid, Sent>,
+    /// Workloads whose pods are not ready.
+    pub(super) unready: BTreeSet<Uid>,
+    /// Attempts of which the last examination found no ready pod.
+    pub(super) without_ready_pod: BTreeSet<(Uid, u64)>,
 }
 
 impl Cluster {
@@ -108,12 +112,18 @@ impl Cluster {
         if self.connected
             && let Some(remote) = self.remotes.get(uid)
         {
-            self.up.push_back(observation(uid, remote));
+            self.up.push_back(self.observation(uid, remote));
         }
+    }
+
+    pub(super) fn observation(&self, uid: &Uid, remote: &Remote) -> Observation {
+        let is_unready = self.without_ready_pod.contains(&(uid.clone(), remote.attempt));
+        let no_ready_pod = is_unready && remote.state == State::Running;
+        Observation { no_ready_pod, ..observation(uid, remote) }
     }
 }
 
-pub(super) fn observation(uid: &Uid, remote: &Remote) -> Observation {
+fn observation(uid: &Uid, remote: &Remote) -> Observation {
     Observation {
         uid: uid.clone(),
         namespace: "ns".into(),

@@ -30,6 +30,9 @@ impl World {
     /// The job's reconciler: adds a slice to a running job, or removes the last one if it does not
     /// run.
     pub(super) fn grow(&mut self, uid: &Uid) {
+        if self.has_replicas {
+            return;
+        }
         let chain = self.chain(uid);
         let Some(last) = chain.last().cloned() else { return };
         let Object { facts: newest, deleted, .. } = &self.api[&last];
@@ -129,7 +132,7 @@ impl World {
     /// The replaced slice is found while it exists.
     pub(super) fn as_seen(&self, facts: WorkloadFacts) -> WorkloadFacts {
         let there = |uid: &Uid| self.api.get(uid).is_some_and(|object| !object.deleted);
-        let facts = self.with_charge(facts);
+        let facts = self.with_replica(self.with_charge(facts));
         WorkloadFacts { replaces: facts.replaces.clone().filter(there), ..facts }
     }
 

@@ -2,12 +2,11 @@
 
 use rand::Rng;
 
-use super::cluster::observation;
 use super::{CAPACITY, CLUSTERS, World, pins};
 use crate::capacity::CapacityReport;
 use crate::{
     CheckStatus, DispatchEvent, MemoryReservation, Observation, Phase, PreemptionGate, State, Uid,
-    WriteResult,
+    WorkloadFacts, WriteResult,
 };
 
 impl World {
@@ -39,6 +38,8 @@ impl World {
         if self.faults && self.pin_dice.random_bool(0.005) {
             self.configure_pins();
         }
+        self.change_readiness();
+        self.tell_later_replica();
         self.note_unpinned();
         self.check();
     }
@@ -83,6 +84,7 @@ impl World {
     }
 
     pub(super) fn observed(&mut self, name: &'static str, observation: Observation) {
+        self.note_report(name, &observation);
         let hub_uid = self.dispatcher.hub_uid(&observation.uid);
         if !self.dispatcher.knows(&hub_uid)
             && let Some(object) = self.api.get(&hub_uid).filter(|object| !object.deleted)
@@ -95,7 +97,9 @@ impl World {
     pub(super) fn perform(&mut self) {
         let Some((uid, write)) = self.writes.pop_front() else { return };
         let (outcome, facts) = self.write(&uid, &write);
-        let facts = facts.map(|facts| self.as_seen(facts));
+        // The task that writes does not look at other replicas.
+        let seen = facts.map(|facts| self.as_seen(facts));
+        let facts = seen.map(|facts| WorkloadFacts { replica: None, ..facts });
         self.answers.push_back(WriteResult { uid: uid.clone(), outcome, facts });
         if self.random.random_bool(0.5) {
             self.end_replaced(&uid);
@@ -143,9 +147,10 @@ impl World {
     }
 
     pub(super) fn progress(&mut self, name: &'static str, uid: &Uid) {
+        let may_end = self.may_end(uid);
         let Some(cluster) = self.clusters.get_mut(name) else { return };
         if let Some(remote) =
-            cluster.remotes.get_mut(uid).filter(|remote| remote.state == State::Running)
+            cluster.remotes.get_mut(uid).filter(|remote| may_end && remote.state == State::Running)
         {
             remote.state = State::Succeeded;
             cluster.say(uid);
@@ -196,7 +201,7 @@ impl World {
         cluster.down =
             cluster.outbox.iter().map(|(uid, sent)| (uid.clone(), sent.clone())).collect();
         let inventory: Vec<Observation> =
-            cluster.remotes.iter().map(|(uid, remote)| observation(uid, remote)).collect();
+            cluster.remotes.iter().map(|(uid, remote)| cluster.observation(uid, remote)).collect();
         let uids = cluster.remotes.keys().cloned().collect();
         self.apply(DispatchEvent::SessionOpened { name: name.into() });
         for observation in inventory {
@@ -213,6 +218,7 @@ impl World {
         cluster.connected = false;
         cluster.up.clear();
         cluster.down.clear();
+        self.forget_reports(name);
         self.apply(DispatchEvent::SessionClosed { name: name.into() });
     }
 
@@ -253,7 +259,7 @@ impl World {
         if self.random.random_bool(0.2) {
             // A foreground deletion of a job deletes its Workloads one after the other.
             let at_once = self.random.random_bool(0.3);
-            self.chain(uid).iter().for_each(|uid| self.delete_one(uid, at_once));
+            self.whole(uid).iter().for_each(|uid| self.delete_one(uid, at_once));
         }
     }
 

@@ -176,3 +176,38 @@ fn user_may_move_it_back_at_once() {
     let said = bench.take();
     assert!(said.iter().any(|line| line.contains("Moved from worker cluster")), "{said:?}");
 }
+
+/// The facts of a first replica on `a`. All replicas ask for this much.
+fn first_replica(all: i64) -> WorkloadFacts {
+    WorkloadFacts { replica: Some(Replica::First(pods(all))), ..placed("a", 1, 3, &[]) }
+}
+
+#[test]
+fn first_replica_moves_where_all_replicas_have_room() {
+    for (case, all, room, expected) in [
+        ("room for all", 3_000, 4_000, Some(600)),
+        ("room for one", 3_000, 2_000, None),
+        ("a single replica", 1_000, 2_000, Some(600)),
+    ] {
+        let mut bench =
+            Bench::new(DispatchMode::BestFit, &[("a", 4_000, 4_000), ("b", room, 4_000)]);
+        bench.apply(DispatchEvent::WorkloadChanged(first_replica(all)));
+        bench.pods("a", 1, true);
+        bench.take();
+        assert_eq!(bench.withdrawn_after(), expected, "{case}");
+    }
+}
+
+#[test]
+fn later_replica_is_never_withdrawn_as_stuck() {
+    for state in [State::Running, State::Waiting] {
+        let mut bench = Bench::new(DispatchMode::BestFit, &TWO);
+        let at_first = Some(Replica::FirstOnCluster("a".into()));
+        let facts = WorkloadFacts { replica: at_first, ..placed("a", 1, 3, &[]) };
+        bench.apply(DispatchEvent::WorkloadChanged(facts));
+        let report = observation("w", 1, state);
+        bench.observed("a", Observation { no_ready_pod: true, ..report });
+        bench.take();
+        assert_eq!(bench.withdrawn_after(), None, "{state:?}");
+    }
+}
