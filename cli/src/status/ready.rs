@@ -1,39 +1,100 @@
-//! Ready pods of Jobs. A Workload only says whether all its pods are ready.
+//! Ready pods of Jobs, StatefulSets and replicas of LeaderWorkerSets. A Workload only says whether
+//! all its pods are ready.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use switchyard_api::names;
 
 use super::PAGE;
 use crate::job_row::{JobRow, JobState, ReadyPods};
 
-/// Fills in ready pods from Jobs. Without the right to list Jobs, nothing is filled in.
+/// Kinds whose pods are labelled with the name of their Workload. All pods of a hub's objects mirror
+/// the pods on the worker.
+const GROUPED: [&str; 2] = ["StatefulSet", "LeaderWorkerSet"];
+
+/// By namespace, and the name of a Job or a pod group.
+type Counts = BTreeMap<(String, String), ReadyPods>;
+
+/// Fills in ready pods from Jobs and pods. Without the right to list them, nothing is filled in.
 pub(crate) async fn fill_in(client: &Client, namespace: Option<&str>, rows: &mut [JobRow]) {
     let runs = |row: &JobRow| matches!(row.state, JobState::Admitted | JobState::Running);
-    let wanted = |row: &JobRow| row.kind == "Job" && runs(row) && !row.is_stale;
-    if !rows.iter().any(wanted) {
-        return;
+    let is_job = |row: &JobRow| row.kind == "Job" && runs(row) && !row.is_stale;
+    let is_group = |row: &JobRow| {
+        // The name is a label of the pods only if it is short enough.
+        GROUPED.contains(&&*row.kind) && row.workload.len() <= 63 && runs(row) && !row.is_stale
+    };
+    if rows.iter().any(is_job) {
+        let mut known = Counts::new();
+        let count = |job: &Job| {
+            known.insert((job.namespace().unwrap_or_default(), job.name_any()), ready(job));
+        };
+        if each(client, namespace, ListParams::default(), count).await {
+            apply(rows.iter_mut().filter(|row| is_job(row)), &known, |row| &row.job);
+        }
     }
-    let jobs: Api<Job> = match namespace {
+    if rows.iter().any(is_group) {
+        let mut known = Counts::new();
+        let params = ListParams::default().labels(names::POD_GROUP_NAME);
+        if each(client, namespace, params, |pod| count_member(pod, &mut known)).await {
+            apply(rows.iter_mut().filter(|row| is_group(row)), &known, |row| &row.workload);
+        }
+    }
+}
+
+fn apply<'a>(
+    rows: impl Iterator<Item = &'a mut JobRow>,
+    known: &Counts,
+    name: impl Fn(&JobRow) -> &String,
+) {
+    for row in rows {
+        row.ready = known.get(&(row.namespace.clone(), name(row).clone())).copied().or(row.ready);
+    }
+}
+
+/// Lists all objects of a kind. Returns false if that failed.
+async fn each<K>(
+    client: &Client,
+    namespace: Option<&str>,
+    params: ListParams,
+    mut take: impl FnMut(&K),
+) -> bool
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    K: Clone + DeserializeOwned + Debug,
+{
+    let api: Api<K> = match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    let mut known = BTreeMap::new();
-    let mut params = ListParams::default().limit(PAGE);
+    let mut params = params.limit(PAGE);
     loop {
-        let Ok(page) = jobs.list(&params).await else { return };
-        let of = |job: &Job| ((job.namespace().unwrap_or_default(), job.name_any()), ready(job));
-        known.extend(page.items.iter().map(of));
+        let Ok(page) = api.list(&params).await else { return false };
+        page.items.iter().for_each(&mut take);
         match page.metadata.continue_ {
             Some(token) if !token.is_empty() => params = params.continue_token(&token),
-            _ => break,
+            _ => return true,
         }
     }
-    for row in rows.iter_mut().filter(|row| wanted(row)) {
-        row.ready = known.get(&(row.namespace.clone(), row.job.clone())).copied().or(row.ready);
-    }
+}
+
+/// Counts a pod for its group. The group's pods say how many they should be.
+fn count_member(pod: &Pod, groups: &mut Counts) {
+    let Some(group) = pod.labels().get(names::POD_GROUP_NAME) else { return };
+    let total = pod.annotations().get(names::POD_GROUP_TOTAL_COUNT);
+    let Some(all) = total.and_then(|total| total.parse::<i64>().ok()) else { return };
+    let status = pod.status.as_ref();
+    let has_succeeded = status.and_then(|it| it.phase.as_deref()) == Some("Succeeded");
+    let mut conditions = status.and_then(|it| it.conditions.as_ref()).into_iter().flatten();
+    let is_ready = has_succeeded || conditions.any(|it| it.type_ == "Ready" && it.status == "True");
+    let of = (pod.namespace().unwrap_or_default(), group.clone());
+    let counted = groups.entry(of).or_insert(ReadyPods { ready: 0, all });
+    counted.ready = (counted.ready + i64::from(is_ready)).min(all);
 }
 
 /// Counts against the pods that run at one time; succeeded pods count as ready.
@@ -69,5 +130,35 @@ mod tests {
             serde_json::from_value(json!({"metadata": {}, "spec": spec, "status": status}))
                 .unwrap();
         assert_eq!(ready(&job).to_string(), expected);
+    }
+
+    #[test]
+    fn ready_pods_of_a_group_count_against_its_total() {
+        let mut groups = Counts::new();
+        let (ready, waits) = (
+            json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}),
+            json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}),
+        );
+        for (group, status) in [
+            ("a", ready.clone()),
+            ("a", waits),
+            ("a", json!({"phase": "Succeeded"})),
+            ("b", json!({})),
+            ("c", ready.clone()),
+            ("c", ready),
+        ] {
+            let total = if group == "c" { "1" } else { "4" };
+            let pod = json!({
+                "metadata": {
+                    "namespace": "ns", "labels": {"kueue.x-k8s.io/pod-group-name": group},
+                    "annotations": {"kueue.x-k8s.io/pod-group-total-count": total},
+                },
+                "status": status,
+            });
+            count_member(&serde_json::from_value(pod).unwrap(), &mut groups);
+        }
+        let shown: Vec<String> =
+            groups.iter().map(|((_, group), ready)| format!("{group} {ready}")).collect();
+        assert_eq!(shown, ["a 2/4", "b 0/4", "c 1/1"]);
     }
 }
