@@ -1,6 +1,7 @@
 //! Pods that a hub sends to workers, by agent and by kubeconfig: alone, in groups, and of a Deployment, which makes its pods
 //! on the hub. StatefulSet and LeaderWorkerSet are sent themselves.
 mod replicas;
+mod stuck;
 
 use std::time::Duration;
 

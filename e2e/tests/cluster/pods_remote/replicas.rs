@@ -10,7 +10,7 @@ use super::*;
 use crate::serving::{LWS, install_lws, make_pod};
 
 /// A LeaderWorkerSet whose replicas are one pod each, which asks for one cpu.
-struct Replicas<'a> {
+pub(super) struct Replicas<'a> {
     fleet: &'a Fleet,
     tenant: &'a Tenant<'a>,
     here: Api<DynamicObject>,
@@ -18,6 +18,17 @@ struct Replicas<'a> {
 
 impl<'a> Replicas<'a> {
     async fn create(fleet: &'a Fleet, tenant: &'a Tenant<'a>, replicas: u32) -> Self {
+        Self::create_with(fleet, tenant, replicas, &json!({}), &json!({})).await
+    }
+
+    /// With annotations of its own, and metadata of its pods.
+    pub(super) async fn create_with(
+        fleet: &'a Fleet,
+        tenant: &'a Tenant<'a>,
+        replicas: u32,
+        annotations: &Value,
+        pods: &Value,
+    ) -> Self {
         let clusters: Vec<&Cluster> =
             WORKERS.map(|name| fleet.worker(name)).into_iter().chain([fleet.hub()]).collect();
         install_lws(&clusters).await;
@@ -25,12 +36,14 @@ impl<'a> Replicas<'a> {
             await_mark(cluster).await;
         }
         let here = sets(fleet.hub(), tenant.name()).await;
-        here.create(&PostParams::default(), &written(replicas)).await.unwrap();
+        let mut set = written(replicas, pods);
+        set.metadata.annotations = serde_json::from_value(annotations.clone()).unwrap();
+        here.create(&PostParams::default(), &set).await.unwrap();
         Self { fleet, tenant, here }
     }
 
     /// The cluster that all its replicas are on, once they are so many and each has one.
-    async fn cluster(&self, replicas: usize) -> String {
+    pub(super) async fn cluster(&self, replicas: usize) -> String {
         let check = async || {
             let all = self.tenant.hub_workloads().list(&Default::default()).await?.items;
             let clusters: Vec<_> =
@@ -59,15 +72,20 @@ impl<'a> Replicas<'a> {
     }
 
     /// Makes the pods of its last replicas as its operator would, on the hub and on the worker.
-    async fn make_pods(&self, worker: &str, replicas: Range<u32>) {
+    pub(super) async fn make_pods(&self, worker: &str, replicas: Range<u32>) {
+        let set = self.here.get("llm").await.unwrap();
+        self.make_pods_there(worker, replicas.clone()).await;
+        for index in replicas {
+            make_pod(&pods(self.fleet.hub(), self.tenant.name()), &set, "worker", index).await;
+        }
+    }
+
+    /// Makes the pods on the worker alone: after a move, the hub has its own.
+    pub(super) async fn make_pods_there(&self, worker: &str, replicas: Range<u32>) {
         let copy = self.copy(worker, replicas.end).await;
-        for (set, cluster) in [
-            (self.here.get("llm").await.unwrap(), self.fleet.hub()),
-            (copy, self.fleet.worker(worker)),
-        ] {
-            for index in replicas.clone() {
-                make_pod(&pods(cluster, self.tenant.name()), &set, "worker", index).await;
-            }
+        let there = pods(self.fleet.worker(worker), self.tenant.name());
+        for index in replicas {
+            make_pod(&there, &copy, "worker", index).await;
         }
     }
 
@@ -76,7 +94,7 @@ impl<'a> Replicas<'a> {
         self.here.patch("llm", &PatchParams::default(), &patch).await.unwrap();
     }
 
-    async fn delete(&self) {
+    pub(super) async fn delete(&self) {
         self.here.delete("llm", &DeleteParams::background()).await.unwrap();
     }
 }
@@ -86,12 +104,13 @@ async fn sets(cluster: &Cluster, namespace: &str) -> Api<DynamicObject> {
     eventually(SOON, "the kind LeaderWorkerSet", sets).await.unwrap()
 }
 
-fn written(replicas: u32) -> DynamicObject {
+/// `pods` is metadata of its pods.
+fn written(replicas: u32, pods: &Value) -> DynamicObject {
     serde_json::from_value(json!({
         "apiVersion": LWS, "kind": "LeaderWorkerSet",
         "metadata": {"name": "llm", "labels": {"kueue.x-k8s.io/queue-name": "main"}},
         "spec": {
-            "replicas": replicas, "leaderWorkerTemplate": {"size": 1, "workerTemplate": template("forever", &json!({}))},
+            "replicas": replicas, "leaderWorkerTemplate": {"size": 1, "workerTemplate": template("forever", pods)},
         },
     }))
     .unwrap()
@@ -126,7 +145,7 @@ async fn allow_no_more(cluster: &Cluster, namespace: &str) {
     let (sets, dry) =
         (sets(cluster, namespace).await, PostParams { dry_run: true, ..PostParams::default() });
     let refused = async || {
-        let another = sets.create(&dry, &written(1)).await;
+        let another = sets.create(&dry, &written(1, &json!({}))).await;
         ensure!(
             another.is_err_and(|error| error.to_string().contains("there is one")),
             "it is let through"
@@ -141,7 +160,7 @@ async fn await_mark(cluster: &Cluster) {
     let sets = sets(cluster, "default").await;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let marked = async || {
-        let made = sets.create(&dry, &written(1)).await?;
+        let made = sets.create(&dry, &written(1, &json!({}))).await?;
         let at = "/spec/leaderWorkerTemplate/workerTemplate/metadata/annotations/kueue.x-k8s.io~1pod-suspending-parent";
         ensure!(made.data.pointer(at).is_some(), "it is let through");
         Ok(())
