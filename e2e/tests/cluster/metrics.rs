@@ -1,4 +1,5 @@
-//! Metrics of a live single mode and a live hub, family by family, beside the reference: names, types, labels, buckets.
+//! Metrics of a live single mode, a live hub and a live agent, family by family, beside the reference: names, help texts, types,
+//! labels, buckets.
 
 mod page;
 
@@ -21,7 +22,7 @@ use switchyard_api::v1beta2::{ClusterQueue, LocalQueue};
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_e2e::fleet::{Fleet, HUB, Tenant};
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, http, job, queues, wait};
-use switchyard_pages::metrics::{BUILD, FAMILIES, Family, LATER, OWN};
+use switchyard_pages::metrics::{BUILD, FAMILIES, Family, LATER, OWN, ShownBy};
 
 const SECTIONS: &str = "integrations: {frameworks: [batch/job, pod]}\n\
     metrics: {enableClusterQueueResources: true}\n\
@@ -29,10 +30,12 @@ const SECTIONS: &str = "integrations: {frameworks: [batch/job, pod]}\n\
     admissionFairSharing: {usageHalfLifeTime: 1h, usageSamplingInterval: 1h}\n\
     waitForPodsReady: {timeout: 10m}";
 
-/// Families that need something that does not happen here, and what.
+/// Parts of the names of families that need something that does not happen here, and what.
 const UNSEEN: &[(&str, &str)] = &[
     ("kueue_replaced_workload_slices_total", "an elastic job that grows"),
     ("kueue_admission_cycle_preemption_skips", "two that would preempt in one cycle"),
+    ("switchyard_topology_", "a flavor with a topology"),
+    ("switchyard_audit_", "the periodic audit, which this program runs without"),
 ];
 
 /// Where `/metrics` of the controller in this process is.
@@ -55,51 +58,75 @@ async fn single() -> Bed {
     .await
 }
 
-/// Everything that is shown is as Kueue shows it, and all that is expected is there. `custom` are the labels that come from
-/// ClusterQueues.
-fn compare(text: &str, custom: &[&str], expected: impl Fn(&Family) -> bool) -> anyhow::Result<()> {
-    let shown = page::families(text);
+/// The program that shows a page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Program {
+    Single,
+    Hub,
+    Agent,
+}
+
+impl Program {
+    /// Whether the documentation names it for a family.
+    fn shows(self, family: &Family) -> bool {
+        match family.shown_by() {
+            ShownBy::All => true,
+            ShownBy::Hub => self == Self::Hub,
+            ShownBy::Agent => self == Self::Agent,
+            ShownBy::HubAndAgent => self != Self::Single,
+        }
+    }
+}
+
+/// Compares a page with the families of `docs/metric-families.md`, both ways. Each family that the
+/// program shows by that page is there, unless a part of its name is among `unseen`. Each family
+/// that is there is documented, with its help text, type, labels and buckets. `custom` are the labels
+/// that come from ClusterQueues.
+fn compare(
+    program: Program,
+    text: &str,
+    custom: &[&str],
+    unseen: &[(&str, &str)],
+) -> anyhow::Result<()> {
+    let (shown, meanings) = (page::families(text), page::meanings()?);
+    let own: BTreeSet<&str> = OWN.iter().map(|(family, _)| family.name).collect();
+    let documented = || FAMILIES.iter().chain(LATER).chain(OWN.iter().map(|(family, _)| family));
     let mut problems = Vec::new();
-    for family in FAMILIES.iter().chain(LATER) {
+    for family in documented() {
+        let is_excused = unseen.iter().any(|(part, _)| family.name.contains(part));
         let Some(found) = shown.get(family.name) else {
-            if expected(family) {
+            if program.shows(family) && !is_excused {
                 problems.push(format!("{} is not shown", family.name));
             }
             continue;
         };
-        let role = (family.name != BUILD).then_some("replica_role");
+        if !program.shows(family) {
+            let by = family.shown_by().as_str();
+            problems.push(format!("{} is documented for {by} alone", family.name));
+        }
+        let has_role = family.name != BUILD && !own.contains(family.name);
         let custom = if family.is_of_cluster_queue() { custom } else { &[] };
         let labels = family
             .labels
             .iter()
             .chain(custom)
             .copied()
-            .chain(role)
+            .chain(has_role.then_some("replica_role"))
             .map(str::to_owned)
             .collect::<BTreeSet<_>>();
         if found.labels != labels {
             problems
                 .push(format!("{} has the labels {:?}, not {labels:?}", family.name, found.labels));
         }
+        let meaning = meanings.get(family.name);
+        if meaning != Some(&found.help) {
+            problems.push(format!("{}: HELP is {:?}, not {meaning:?}", family.name, found.help));
+        }
         problems.extend(
             found.differs(family.kind).map(|problem| format!("{}: {problem}", family.name)),
         );
     }
-    for (family, _) in OWN {
-        let Some(found) = shown.get(family.name) else { continue };
-        let labels: BTreeSet<String> = family.labels.iter().copied().map(str::to_owned).collect();
-        if found.labels != labels || found.kind != family.kind.as_str() {
-            problems.push(format!("{} is a {} with {:?}", family.name, found.kind, found.labels));
-        }
-    }
-    let known = |name: &str| {
-        let own = OWN.iter().map(|(family, _)| family);
-        FAMILIES.iter().chain(LATER).chain(own).any(|family| family.name == name)
-    };
-    let is_ours = |name: &&String| {
-        ["kueue_", "multikueue_", "switchyard_"].iter().any(|prefix| name.starts_with(prefix))
-    };
-    let unknown = shown.keys().filter(is_ours).filter(|name| !known(name));
+    let unknown = shown.keys().filter(|name| !documented().any(|family| family.name == **name));
     problems.extend(unknown.map(|name| format!("{name} is not in xtask/pages/src/metrics.rs")));
     ensure!(problems.is_empty(), "{}", problems.join("\n"));
     Ok(())
@@ -222,15 +249,13 @@ fn counts(text: &str, bed: &Bed) -> anyhow::Result<()> {
 }
 
 #[test]
-fn single_mode_shows_what_kueue_shows() {
+fn single_mode_shows_the_documented_families() {
     fixture::run(async {
         let bed = single().await;
         work(&bed).await;
-        let of_hubs = |family: &Family| family.name.starts_with("multikueue_");
-        let unseen = |family: &Family| UNSEEN.iter().any(|(name, _)| *name == family.name);
         let check = async || {
             let text = http::get(PORT.load(Ordering::SeqCst), "/metrics").await?;
-            compare(&text, &[], |family| !of_hubs(family) && !unseen(family))
+            compare(Program::Single, &text, &[], UNSEEN)
         };
         wait::eventually(WAIT, "all families", check).await.unwrap();
 
@@ -292,6 +317,33 @@ const NOT_ON_THE_HUB: &[(&str, &str)] = &[
     ("fair_sharing", "use in the past that counts"),
     ("scheduling_gate", "a pod"),
     ("ready_wait_time", "pods that run for a while"),
+    ("switchyard_topology_", "a flavor with a topology"),
+    ("switchyard_node_room_out_of_bounds", "a faulty report"),
+    ("switchyard_observations_dropped", "a faulty report"),
+    ("switchyard_workloads_taken_back", "an attempt that is given up"),
+    ("switchyard_workloads_in_trouble", "pods that cannot start"),
+    ("switchyard_foreign_marks", "a worker without an agent"),
+    ("switchyard_dry_runs", "a worker without an agent"),
+];
+
+/// The same for the agent.
+const NOT_ON_THE_AGENT: &[(&str, &str)] = &[
+    ("evict", "an eviction"),
+    ("preempt", "a preemption"),
+    ("slices", "an elastic job that grows"),
+    ("checks_wait_time", "an admission check"),
+    ("kueue_cohort_", "Cohorts"),
+    ("unadmitted", "the feature gate"),
+    ("weighted_share", "fair sharing"),
+    ("fair_sharing", "use in the past that counts"),
+    ("cluster_queue_resource_", "the configuration"),
+    ("borrowing_limit", "the configuration"),
+    ("lending_limit", "the configuration"),
+    ("nominal_quota", "the configuration"),
+    ("scheduling_gate", "a pod"),
+    ("ready_wait_time", "pods that run for a while"),
+    ("workload_creation_latency", "a job of the worker's own users"),
+    ("switchyard_topology_", "a flavor with a topology"),
 ];
 
 const HUBS: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
@@ -332,7 +384,7 @@ async fn wait_for_a_worker(fleet: &Fleet, tenant: &Tenant<'_>) {
 }
 
 #[test]
-fn a_hub_shows_what_kueue_shows_and_counts_what_it_sends() {
+fn hub_and_agent_show_the_documented_families() {
     fixture::run(async {
         let east = ClusterSpec::new("east").node(NodeSpec::new("n1").cpu(8));
         let fleet = Fleet::builder("metrics-hub").agent(east).config(HUBS).start().await.unwrap();
@@ -366,11 +418,9 @@ fn a_hub_shows_what_kueue_shows_and_counts_what_it_sends() {
         wait_for_a_worker(&fleet, &tenant).await;
 
         let port = fleet.metrics_ports()[HUB];
-        let absent =
-            |family: &Family| NOT_ON_THE_HUB.iter().any(|(part, _)| family.name.contains(part));
         let check = async || {
             let text = http::get(port, "/metrics").await?;
-            compare(&text, &["custom_team"], |family| !absent(family))?;
+            compare(Program::Hub, &text, &["custom_team"], NOT_ON_THE_HUB)?;
             let shown = page::families(&text);
             let of_queue = [("cluster_queue", tenant.name()), ("custom_team", "red")];
             let local = [("name", "main"), ("namespace", tenant.name())];
@@ -400,5 +450,12 @@ fn a_hub_shows_what_kueue_shows_and_counts_what_it_sends() {
             Ok(())
         };
         wait::eventually(WAIT, "the hub's families", check).await.unwrap();
+
+        let port = fleet.metrics_ports()["east"];
+        let check = async || {
+            let text = http::get(port, "/metrics").await?;
+            compare(Program::Agent, &text, &[], NOT_ON_THE_AGENT)
+        };
+        wait::eventually(WAIT, "the agent's families", check).await.unwrap();
     });
 }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use anyhow::{Context as _, ensure};
+use switchyard_e2e::paths;
 use switchyard_pages::metrics::Type;
 
 /// A family as it is shown.
@@ -9,6 +11,8 @@ use switchyard_pages::metrics::Type;
 pub(crate) struct Shown {
     /// `counter`, `gauge`, `histogram` and so on.
     pub(crate) kind: String,
+    /// Its help text, without a full stop.
+    pub(crate) help: String,
     /// The labels of its first series, without `le`.
     pub(crate) labels: BTreeSet<String>,
     /// The bounds of that series' buckets, `+Inf` among them.
@@ -17,13 +21,34 @@ pub(crate) struct Shown {
     pub(crate) lines: Vec<String>,
 }
 
+/// The meanings in `docs/metric-families.md`, by the name that queries use.
+pub(crate) fn meanings() -> anyhow::Result<BTreeMap<String, String>> {
+    let path = paths::root().join("docs/metric-families.md");
+    let text =
+        std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.strip_prefix("| `")?.strip_suffix(" |")?.split(" | ").collect();
+        let name = cells.first()?.strip_suffix('`')?;
+        Some((name.to_owned(), (*cells.last()?).to_owned()))
+    };
+    let meanings: BTreeMap<String, String> = text.lines().filter_map(row).collect();
+    ensure!(!meanings.is_empty(), "{} has no table of families", path.display());
+    Ok(meanings)
+}
+
 /// The families that have series, by the name that queries use.
 pub(crate) fn families(page: &str) -> BTreeMap<String, Shown> {
     let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut helps: BTreeMap<&str, &str> = BTreeMap::new();
     let mut families: BTreeMap<String, Shown> = BTreeMap::new();
     for line in page.lines() {
         if let Some(told) = line.strip_prefix("# TYPE ") {
             kinds.extend(told.split_once(' '));
+            continue;
+        }
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            // The registry ends the texts of its own families with a full stop.
+            helps.extend(help.strip_suffix('.').unwrap_or(help).split_once(' '));
             continue;
         }
         if line.starts_with('#') {
@@ -38,6 +63,7 @@ pub(crate) fn families(page: &str) -> BTreeMap<String, Shown> {
         };
         let family = families.entry(name.to_owned()).or_default();
         family.kind = kinds.get(base).copied().unwrap_or("untyped").to_owned();
+        family.help = helps.get(base).copied().unwrap_or_default().to_owned();
         family.add(line);
     }
     families
