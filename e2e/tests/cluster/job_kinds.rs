@@ -200,6 +200,11 @@ fn jobs_of_every_kind_run_here_and_elsewhere() {
             futures::future::join_all(runs),
             external::runs_there(hub, west, namespace)
         );
+        // Last, because it ends hub and agent.
+        let external = match external {
+            Ok(()) => external::is_handed_back(&fleet, namespace).await,
+            failed => failed,
+        };
         let outcomes = outcomes.into_iter().map(|outcome| outcome.map(|_| ())).chain([external]);
         let failures: Vec<String> =
             outcomes.filter_map(Result::err).map(|error| format!("{error:#}")).collect();

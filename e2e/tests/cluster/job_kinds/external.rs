@@ -2,19 +2,22 @@
 //! Workloads.
 
 use anyhow::{Context as _, ensure};
+use clap::Parser as _;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use switchyard_api::{conditions, v1beta2::Workload};
+use switchyard_api::{conditions, names, v1beta2::Workload};
 use switchyard_e2e::Cluster;
+use switchyard_e2e::fleet::{Fleet, HUB};
 use switchyard_e2e::wait::eventually;
 
 use super::table::SOON;
 
 const API: &str = "birds.example.com/v1";
 const NAME: &str = "gulls";
+const KEPT: &str = "terns";
 
 /// Rights on the kind that an administrator gives Switchyard.
 pub(crate) fn roles() -> [Value; 2] {
@@ -56,17 +59,7 @@ pub(crate) async fn runs_there(
 ) -> anyhow::Result<()> {
     let (here, there) =
         (hub.dynamic(API, "Flock", namespace).await?, west.dynamic(API, "Flock", namespace).await?);
-    let created = here
-        .create(
-            &PostParams::default(),
-            &serde_json::from_value(json!({
-                "apiVersion": API, "kind": "Flock",
-                "metadata": {"name": NAME, "namespace": namespace},
-                "spec": {"birds": 3, "managedBy": "kueue.x-k8s.io/multikueue"},
-            }))?,
-        )
-        .await?;
-    queue(&hub.admin, namespace, &created).await?;
+    submit(hub, &here, namespace, NAME).await?;
 
     let copy =
         eventually(SOON, "the copy of the Flock", async || Ok(there.get(NAME).await?)).await?;
@@ -102,17 +95,78 @@ pub(crate) async fn runs_there(
     Ok(())
 }
 
+/// Sends one, ends the fleet's programs, and hands the copy back: `hand-back` finds a kind that only
+/// the hub's configuration knew, and the copy can be deleted without Switchyard.
+pub(crate) async fn is_handed_back(fleet: &Fleet, namespace: &str) -> anyhow::Result<()> {
+    let (hub, west) = (fleet.hub(), fleet.worker("west"));
+    let (here, there) =
+        (hub.dynamic(API, "Flock", namespace).await?, west.dynamic(API, "Flock", namespace).await?);
+    submit(hub, &here, namespace, KEPT).await?;
+    let is_held = async || {
+        let finalizers = there.get(KEPT).await?.metadata.finalizers.unwrap_or_default();
+        anyhow::Ok(finalizers.iter().any(|it| it == names::TERMINAL_STATE))
+    };
+    eventually(SOON, "a copy with the finalizer", async || {
+        ensure!(is_held().await?, "it has no finalizer");
+        Ok(())
+    })
+    .await?;
+    fleet.kill(HUB);
+    fleet.kill("west");
+
+    let planned = hand_back(west, &["--dry-run"]).await?;
+    ensure!(planned["dryRun"] == true && is_held().await?, "a dry run changes nothing: {planned}");
+    let done = hand_back(west, &[]).await?;
+    ensure!(done["copies"] == planned["copies"] && done["copies"] != 0, "{planned} {done}");
+    ensure!(!done.to_string().contains("flocks"), "every Flock is read: {done}");
+    ensure!(!is_held().await?, "it is held");
+    let again = hand_back(west, &["--dry-run"]).await?;
+    ensure!(again["copies"] == 0 && again["changed"] == 0, "{again}");
+    there.delete(KEPT, &DeleteParams::background()).await?;
+    ensure!(there.get_opt(KEPT).await?.is_none(), "it waits for a finalizer");
+    Ok(())
+}
+
+/// `switchyard migrate hand-back --copies` on a worker.
+async fn hand_back(worker: &Cluster, more: &[&str]) -> anyhow::Result<Value> {
+    let kubeconfig = worker.kubeconfig().to_str().context("path")?;
+    let words = ["switchyard", "--kubeconfig", kubeconfig, "migrate", "hand-back", "--copies"];
+    let words = words.iter().chain(&["-o", "json"]).chain(more);
+    let mut out = Vec::new();
+    switchyard::run(switchyard::Args::try_parse_from(words)?, &mut out).await?;
+    Ok(serde_json::from_slice(&out)?)
+}
+
+/// Makes one on the hub, with its Workload.
+async fn submit(
+    hub: &Cluster,
+    here: &Api<DynamicObject>,
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<()> {
+    let flock = json!({
+        "apiVersion": API, "kind": "Flock",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"birds": 3, "managedBy": "kueue.x-k8s.io/multikueue"},
+    });
+    let created = here.create(&PostParams::default(), &serde_json::from_value(flock)?).await?;
+    queue(&hub.admin, namespace, &created).await
+}
+
 /// Makes its Workload, as its controller on the hub does.
 async fn queue(client: &Client, namespace: &str, flock: &DynamicObject) -> anyhow::Result<()> {
+    let name = flock.name_any();
     let owner = json!({
-        "apiVersion": API, "kind": "Flock", "name": NAME, "uid": flock.uid(), "controller": true,
+        "apiVersion": API, "kind": "Flock", "name": name, "uid": flock.uid(), "controller": true,
     });
     let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
     let pod_set =
         json!({"name": "main", "count": 3, "template": {"spec": {"containers": [container]}}});
     let workload: Workload = serde_json::from_value(json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
-        "metadata": {"name": "flock-gulls", "namespace": namespace, "ownerReferences": [owner]},
+        "metadata": {
+            "name": format!("flock-{name}"), "namespace": namespace, "ownerReferences": [owner],
+        },
         "spec": {"queueName": "main", "podSets": [pod_set]},
     }))?;
     Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &workload).await?;
