@@ -66,11 +66,9 @@ async fn lose_and_restore(fleet: &Fleet) {
     fleet.hub().apply(WORKERS.map(queues::agent_cluster)).await.unwrap();
 }
 
-/// An agent whose MultiKueueCluster was made again needs a new token.
+/// An agent whose MultiKueueCluster was made again needs a new token, and keeps the Secret of its identity.
 async fn enrol_again(fleet: &Fleet, cluster: &str) {
     fleet.kill(cluster);
-    let secrets: Api<Secret> = Api::namespaced(fleet.worker(cluster).admin.clone(), NAMESPACE);
-    secrets.delete("switchyard-agent-identity", &DeleteParams::default()).await.unwrap();
     let token = fleet.join_token(cluster).await.unwrap();
     fleet.start_agent(cluster, &token).await.unwrap();
     fleet.connected(cluster).await.unwrap();
