@@ -21,11 +21,11 @@ pub struct Args {
     /// UID of the copy, as `switchyard recover orphans` shows it.
     #[arg(long, value_name = "UID")]
     pub uid: String,
-    /// Confirm that both are the same job although they differ. Without it, only show what would
+    /// Confirm that both are the same job although they differ. Without it, only say what would
     /// happen.
     #[arg(long)]
     pub yes: bool,
-    /// Print what would happen, as without --yes.
+    /// Print what would happen, and change nothing.
     #[arg(long, conflicts_with = "yes")]
     pub dry_run: bool,
     /// Namespace. Default: the kubeconfig's.
@@ -48,7 +48,7 @@ pub struct Adoption {
     pub copy: String,
     /// The copy's state, as its cluster reports it.
     pub state: String,
-    /// Whether `--yes` is missing, so that nothing was changed.
+    /// Nothing was changed.
     pub dry: bool,
 }
 
@@ -64,6 +64,9 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
     let all = crate::status::list(&workloads).await;
     let all = all.map_err(|error| crate::with_hint(&error, "listing workloads"))?;
     let plan = plan(find(&all, namespace, &args.job)?, &cluster, args)?;
+    if !args.yes && !args.dry_run {
+        bail!("{}", render_text(&plan).trim_end());
+    }
     if args.yes {
         let value = format!("{}/{}", plan.cluster, plan.uid);
         operate::annotate_workload(&workloads, &plan.workload, names::ADOPT, &value).await?;

@@ -17,7 +17,7 @@ pub enum Command {
     Status(Args),
     /// Rotate the authority, in steps that the hub takes by itself; agents stay connected
     ///
-    /// See docs/certificates.md. --dry-run prints the authority as it is.
+    /// See docs/certificates.md.
     #[command(
         name = "rotate",
         alias = "replace",
@@ -43,7 +43,7 @@ pub struct Replace {
     /// The common arguments.
     #[command(flatten)]
     pub args: Args,
-    /// Change nothing.
+    /// Print the authority as it is and whether a rotation can begin, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -101,6 +101,9 @@ pub struct AuthorityStatus {
     /// next signer yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_step: Option<Timestamp>,
+    /// Nothing was changed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
 }
 
 impl AuthorityStatus {
@@ -110,6 +113,7 @@ impl AuthorityStatus {
             next: authority.next().map(switchyard_hub_pki::Ca::pin),
             trusted: authority.trusted().iter().map(ca::pin).collect(),
             next_step: authority.next_step(),
+            dry_run: false,
         }
     }
 }
@@ -132,7 +136,9 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
     };
     let authority = authority
         .with_context(|| format!("the hub's authority, in namespace {}", args.hub_namespace))?;
-    args.output.render(&AuthorityStatus::of(&authority), render_text)
+    let dry_run = matches!(command, Command::Replace(Replace { dry_run: true, .. }));
+    let status = AuthorityStatus { dry_run, ..AuthorityStatus::of(&authority) };
+    args.output.render(&status, render_text)
 }
 
 /// Prepares a hub that has lost its memory.
@@ -190,6 +196,14 @@ fn render_text(shown: &AuthorityStatus) -> String {
         };
         lines.push(format!("{}: {what}", at.round(jiff::Unit::Second).unwrap_or(at)));
     }
+    if shown.dry_run {
+        lines.push(match shown.trusted.len() {
+            0 | 1 => "a rotation would begin with a new authority. Nothing is changed.".to_owned(),
+            _ => {
+                "a rotation is in progress, and no other can begin. Nothing is changed.".to_owned()
+            }
+        });
+    }
     lines.join("\n") + "\n"
 }
 
@@ -203,6 +217,7 @@ mod tests {
             next: next.map(str::to_owned),
             trusted: trusted.iter().map(|pin| (*pin).to_owned()).collect(),
             next_step: (trusted.len() > 1).then(|| "2026-11-23T01:00:00.5Z".parse().unwrap()),
+            dry_run: false,
         }
     }
 
@@ -218,6 +233,18 @@ mod tests {
         insta::assert_snapshot!(recovered(&Recovered { dry_run: true, ..it }), @"
         Hub h would remember nothing from before 2026-11-23T01:00:00Z. It would get a new authority, and each agent would have to enrol again. Nothing is changed.
         ");
+    }
+
+    #[test]
+    fn dry_run_tells_whether_a_rotation_can_begin() {
+        let planned = |trusted: &[&str]| {
+            render_text(&AuthorityStatus { dry_run: true, ..shown(None, trusted) })
+        };
+        assert!(
+            planned(&["aa"])
+                .ends_with("a rotation would begin with a new authority. Nothing is changed.\n")
+        );
+        assert!(planned(&["aa", "bb"]).contains("a rotation is in progress"));
     }
 
     #[test]

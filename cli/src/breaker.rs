@@ -56,6 +56,9 @@ pub struct BreakerStatus {
     pub clusters: Vec<String>,
     /// Whether this command released it.
     pub released: bool,
+    /// Nothing was changed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
 }
 
 /// Shows the breaker or releases it.
@@ -68,7 +71,10 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
     let mut breaker = breaker(&found);
     let args = match command {
         Command::Status(args) => args,
-        Command::Release(Release { args, dry_run: true }) => args,
+        Command::Release(Release { args, dry_run: true }) => {
+            breaker.dry_run = true;
+            args
+        }
         Command::Release(Release { args, .. }) => {
             // One cluster that has the new value is enough.
             if let Some(first) = breaker.clusters.first() {
@@ -89,6 +95,7 @@ fn breaker(clusters: &[MultiKueueCluster]) -> BreakerStatus {
         message: String::new(),
         clusters: Vec::new(),
         released: false,
+        dry_run: false,
     };
     for cluster in clusters {
         let known =
@@ -108,7 +115,14 @@ fn render_text(breaker: &BreakerStatus) -> String {
     match (breaker.open, breaker.released) {
         (false, _) => "Closed: clusters that are lost are given up by their policy.\n".to_owned(),
         (true, false) => {
-            format!("Open: {}. Clusters: {}.\n", breaker.message, breaker.clusters.join(", "))
+            let plan = match breaker.dry_run {
+                true => {
+                    "It would be released, and what ran on them would go elsewhere by their policy. Nothing is changed.\n"
+                }
+                false => "",
+            };
+            let clusters = breaker.clusters.join(", ");
+            format!("Open: {}. Clusters: {clusters}.\n{plan}", breaker.message)
         }
         (true, true) => {
             format!(
@@ -136,6 +150,8 @@ mod tests {
         };
         let open = breaker(&[cluster("a", "True"), cluster("b", "False"), cluster("c", "True")]);
         assert_eq!(render_text(&open), "Open: 2 of 3 clusters were lost. Clusters: a, c.\n");
+        let planned = render_text(&BreakerStatus { dry_run: true, ..open });
+        assert!(planned.ends_with("by their policy. Nothing is changed.\n"), "{planned}");
         assert!(render_text(&breaker(&[cluster("b", "False")])).starts_with("Closed"));
     }
 }

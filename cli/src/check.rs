@@ -24,7 +24,7 @@ use mode::Mode;
 use report::Section;
 
 pub(crate) use cluster::{MIN_MINOR, kubernetes_minor, shorten};
-pub(crate) use facts::{server, within};
+pub(crate) use facts::{server, silence_of_hub, within};
 pub use report::{Line, Outcome, Report};
 pub(crate) use rights::missing_on_worker;
 

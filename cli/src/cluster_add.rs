@@ -20,7 +20,7 @@ use switchyard_agent::HubAddress;
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::MultiKueueCluster;
 
-use crate::{Output, join_token};
+use crate::{Output, check, join_token};
 
 const FIELD_MANAGER: &str = "switchyard-cli";
 
@@ -51,7 +51,8 @@ pub struct Args {
     /// from yours.
     #[arg(long, value_name = "URL", requires = "from_context")]
     pub server: Option<String>,
-    /// With --from-context: replace the account's token. The old one becomes invalid at once.
+    /// With --from-context: replace the account's token. The old one stays valid until the hub uses
+    /// the new one.
     #[arg(long, requires = "from_context")]
     pub rotate: bool,
     /// Address at which the agent reaches the hub: https://HOST:PORT. Default: the hub's advertised
@@ -94,6 +95,9 @@ pub struct Added {
     /// `agent` or `kubeconfig`.
     pub link: &'static str,
     pub connected: bool,
+    /// It was connected before this command, which does not change that connection.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub was_connected: bool,
     /// Message of the hub about the cluster.
     pub message: String,
     /// Shell commands that are left to run; empty if there are none.
@@ -121,6 +125,7 @@ impl Added {
             cluster: args.name.clone(),
             link,
             connected: active.is_some_and(|active| active.status == conditions::TRUE),
+            was_connected: false,
             message: active.map(|active| active.message.clone()).unwrap_or_default(),
             commands: String::new(),
             expires_at: None,
@@ -152,6 +157,9 @@ fn render_text(added: &Added) -> String {
         return out;
     }
     let mut out = match added.connected {
+        true if added.was_connected => format!(
+            "{cluster} is connected, as it was before: the agent keeps its identity, and uses the new token only once the hub refuses it.\n"
+        ),
         true => format!("{cluster} is connected.\n"),
         false if commands.is_empty() => {
             format!("{cluster} is not connected yet: {message}\n`switchyard check` says more.\n")
@@ -225,27 +233,73 @@ async fn apply_cluster(client: &Client, name: &str, source: &Value) -> anyhow::R
     apply(&clusters, name, &object, "patch multikueueclusters").await.map(drop)
 }
 
+/// Writes a Secret. Returns whether that changed it.
 async fn apply_secret(
     client: &Client,
     namespace: &str,
     name: &str,
     data: &Value,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let before = secrets.get_opt(name).await;
+    let before = before.map_err(|error| crate::with_hint(&error, &format!("reading {name}")))?;
     let object = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "stringData": data,
     });
-    apply(&secrets, name, &object, &format!("patch secrets in {namespace}")).await.map(drop)
+    let right = format!("patch secrets in {namespace}");
+    let after = apply(&secrets, name, &object, &right).await?;
+    Ok(before.and_then(|before| before.data) != after.data)
 }
 
-/// Waits until a cluster is connected or, with `any`, until it has an `Active` condition. Returns
-/// whether it is connected, and the message. For a cluster that was connected before, the condition
-/// may be older than a change of its Secret.
-async fn wait_for_active(
+/// The session by which a cluster is connected, by the hub's status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Link {
+    connected: bool,
+    message: String,
+    session: Option<String>,
+}
+
+impl Link {
+    /// None if the hub has not looked at the cluster.
+    fn of(cluster: &MultiKueueCluster) -> Option<Self> {
+        let status = cluster.status.as_ref()?;
+        let active = conditions::find(&status.conditions, conditions::ACTIVE)?;
+        Some(Self {
+            connected: active.status == conditions::TRUE,
+            message: active.message.clone(),
+            session: status.agent.as_ref().and_then(|agent| agent.session_id.clone()),
+        })
+    }
+
+    /// Whether it is connected, and not by the session that began before a change.
+    fn is_up(&self, before: Option<&str>) -> bool {
+        self.connected
+            && match (before, self.session.as_deref()) {
+                (None, _) => true,
+                (Some(before), now) => now.is_some_and(|now| now != before),
+            }
+    }
+}
+
+/// The end of a wait for the hub's status.
+#[derive(Clone, Copy)]
+enum Until<'a> {
+    /// The hub has looked at the cluster.
+    Seen,
+    /// It is connected, by another session than this one.
+    Connected(Option<&'a str>),
+}
+
+/// Waits for the hub's word about the cluster, and returns the last one. The status of a hub that
+/// does not lead any more is old, and ends no wait.
+///
+/// # Errors
+/// If the cluster cannot be read, or if no hub leads at the deadline.
+async fn wait_for_link(
     client: &Client,
     args: &Args,
-    any: bool,
-) -> anyhow::Result<Option<(bool, String)>> {
+    until: Until<'_>,
+) -> anyhow::Result<Option<Link>> {
     let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
     let end = tokio::time::Instant::now() + args.deadline();
     loop {
@@ -253,12 +307,22 @@ async fn wait_for_active(
             .get_opt(&args.name)
             .await
             .map_err(|error| crate::with_hint(&error, "reading the cluster"))?;
-        let status = found.and_then(|cluster| cluster.status).unwrap_or_default();
-        let active = conditions::find(&status.conditions, conditions::ACTIVE);
-        let word = active.map(|active| (active.status == conditions::TRUE, active.message.clone()));
-        let done = word.as_ref().is_some_and(|(connected, _)| *connected || any);
-        if done || tokio::time::Instant::now() >= end {
-            return Ok(word);
+        let link = found.as_ref().and_then(Link::of);
+        let is_over = tokio::time::Instant::now() >= end;
+        let is_reached = link.as_ref().is_some_and(|link| match until {
+            Until::Seen => true,
+            Until::Connected(before) => link.is_up(before),
+        });
+        if is_reached || is_over {
+            match check::silence_of_hub(client, &args.hub_namespace).await {
+                None => return Ok(link),
+                Some(age) if is_over => bail!(
+                    "no hub leads: its Lease was renewed {age} s ago, so the status of \"{}\" is old. `switchyard check` says why. \
+                     Repeat this command then",
+                    args.name
+                ),
+                Some(_) => {}
+            }
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
@@ -273,6 +337,7 @@ mod tests {
             cluster: "east".into(),
             link: "agent",
             connected,
+            was_connected: false,
             message: "no agent has enrolled".into(),
             commands: commands.into(),
             expires_at: Some("2026-11-21T12:00:00.4Z".parse().unwrap()),
@@ -290,7 +355,29 @@ mod tests {
     }
 
     #[test]
+    fn session_from_before_a_change_is_no_connection() {
+        let link = |active: &str, session: Option<&str>| {
+            let cluster: MultiKueueCluster = serde_json::from_value(json!({
+                "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": "west"},
+                "spec": {"clusterSource": {"agent": {}}},
+                "status": {"agent": {"sessionId": session}, "conditions": [{"type": "Active", "status": active,
+                    "reason": "X", "message": "", "lastTransitionTime": "2026-11-21T10:00:00Z"}]},
+            }))
+            .unwrap();
+            Link::of(&cluster).unwrap()
+        };
+        assert!(link("True", Some("1")).is_up(None));
+        assert!(link("True", None).is_up(None), "a hub that names no sessions");
+        assert!(!link("True", Some("1")).is_up(Some("1")));
+        assert!(!link("True", None).is_up(Some("1")), "between two sessions");
+        assert!(link("True", Some("2")).is_up(Some("1")));
+        assert!(!link("False", Some("2")).is_up(Some("1")));
+    }
+
+    #[test]
     fn text_ends_with_remaining_commands() {
+        let before = render_text(&Added { was_connected: true, ..added(true, "") });
+        assert!(before.starts_with("east is connected, as it was before"), "{before}");
         assert_eq!(render_text(&added(true, "")), "east is connected.\n");
         assert!(
             render_text(&added(false, ""))

@@ -12,7 +12,7 @@ pub fn page() -> String {
         `kubectl-switchyard`. It talks to the API server of the kubeconfig, with the caller's rights; `--worker`, `--worker-context` and `--from-context` name other clusters.\n\n\
         - `-o json` and `-o yaml` are for programs: fields are only ever added.\n\
         - `--dry-run` says what a command is about, and changes nothing.\n\
-        - `--yes` confirms what may stop jobs or run them twice. Without it, the command says what would happen and changes nothing.\n\
+        - `--yes` confirms what may stop jobs or run them twice. Without it, the command says what would happen, changes nothing, and exits with 1.\n\
         - `--wait` waits until a change has taken effect, with progress on stderr, for at most `--timeout`.\n\
         - The exit code is 0, 1 after an error, or 2 where `check`, `audit`, `wait` or `migrate preflight` found a fault.\n"
         .to_owned();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::ResourceExt as _;
 use switchyard_agent::HubAddress;
@@ -16,8 +17,11 @@ use super::report::Line;
 
 const CHECK: &str = "agents-door";
 
-/// The Secret with the join token that an agent's pods mount.
+/// The Secret with the join token, unless the agent's Deployment mounts another one.
 pub(crate) const JOIN_SECRET: &str = "switchyard-agent-join";
+
+/// The volume of the agent's pods with the join token.
+const JOIN_VOLUME: &str = "join";
 
 /// For a TLS connection to the hub.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -59,11 +63,12 @@ pub(super) async fn check_hub(facts: &ClusterFacts) -> Vec<Line> {
 pub(super) async fn check_agent(facts: &ClusterFacts) -> Vec<Line> {
     const CHECK: &str = "hub-reachable";
     let mend = "on the hub, `switchyard cluster add NAME` makes the Secret";
+    let name = &facts.join_secret;
     let join = match &facts.join {
         Ok(Some(join)) => join.data.clone().unwrap_or_default(),
         Ok(None) if facts.deployment().is_none() => return Vec::new(),
         Ok(None) => {
-            return vec![Line::failure(CHECK, format!("there is no Secret {JOIN_SECRET}"), mend)];
+            return vec![Line::failure(CHECK, format!("there is no Secret {name}"), mend)];
         }
         Err(error) => return vec![Line::unread(CHECK, error)],
     };
@@ -72,15 +77,35 @@ pub(super) async fn check_agent(facts: &ClusterFacts) -> Vec<Line> {
     let (Some(address), Some(pin)) = (text("hub"), text("hub-ca-sha256")) else {
         return vec![Line::failure(
             CHECK,
-            format!("the Secret {JOIN_SECRET} lacks hub or hub-ca-sha256"),
+            format!("the Secret {name} lacks hub or hub-ca-sha256"),
             mend,
         )];
     };
     let mut lines = vec![probe(CHECK, &address, &pin).await];
-    if matches!(facts.identity, Ok(None)) && text("token").is_none_or(|token| token.is_empty()) {
-        lines.push(Line::failure(CHECK, "the agent has neither an identity nor a token", mend));
-    }
+    let has_token = text("token").is_some_and(|token| !token.is_empty());
+    lines.extend(match (&facts.identity, has_token) {
+        (Ok(None), false) => {
+            Some(Line::failure(CHECK, "the agent has neither an identity nor a token", mend))
+        }
+        (Ok(None), true) => Some(Line::warning(
+            CHECK,
+            format!("the agent has not enrolled: the hub has not accepted the token of the Secret {name}"),
+            "the agent's log has the hub's answer. A token is valid once, for a time, and for one cluster: on the hub, \
+             `switchyard cluster add NAME` makes a new one",
+        )),
+        _ => None,
+    });
     lines
+}
+
+/// The Secret with the join token that the agent mounts.
+pub(crate) fn join_secret(deployments: &[Deployment]) -> String {
+    let agent = deployments.iter().find(|it| it.name_any() == Mode::Agent.name());
+    let pod = agent.and_then(|it| it.spec.as_ref()?.template.spec.as_ref());
+    let mut volumes = pod.and_then(|pod| pod.volumes.as_ref()).into_iter().flatten();
+    let mounted = volumes.find(|it| it.name == JOIN_VOLUME).and_then(|it| it.secret.as_ref());
+    let named = mounted.and_then(|secret| secret.secret_name.clone());
+    named.unwrap_or_else(|| JOIN_SECRET.to_owned())
 }
 
 /// The Service and the pods behind it.
@@ -220,6 +245,67 @@ mod tests {
             address_of(&service(&external, &json!({}))).as_deref(),
             Some("https://192.0.2.9:443")
         );
+    }
+
+    #[test]
+    fn join_secret_is_the_mounted_one() {
+        let with = |volumes: serde_json::Value| -> Vec<Deployment> {
+            let spec = json!({"selector": {}, "template": {"spec": {"containers": [], "volumes": volumes}}});
+            vec![
+                serde_json::from_value(
+                    json!({"metadata": {"name": "switchyard-agent"}, "spec": spec}),
+                )
+                .unwrap(),
+            ]
+        };
+        let mine = json!([{"name": "config"}, {"name": "join", "secret": {"secretName": "mine"}}]);
+        assert_eq!(join_secret(&with(mine)), "mine");
+        assert_eq!(join_secret(&with(json!([]))), JOIN_SECRET);
+        assert_eq!(join_secret(&[]), JOIN_SECRET);
+    }
+
+    /// The outcomes and messages about a worker whose Secret has these keys.
+    async fn on_worker(keys: serde_json::Value, has_identity: bool) -> Vec<String> {
+        let mut facts = crate::check::tests::facts();
+        facts.join_secret = "mine".to_owned();
+        facts.join = Ok(Some(serde_json::from_value(json!({"stringData": {}})).unwrap()));
+        let data = keys.as_object().unwrap().iter().map(|(key, text)| {
+            let text = text.as_str().unwrap().as_bytes().to_vec();
+            (key.clone(), k8s_openapi::ByteString(text))
+        });
+        if let Ok(Some(join)) = &mut facts.join {
+            join.data = Some(data.collect());
+        }
+        facts.identity = Ok(has_identity.then(Secret::default));
+        let lines = check_agent(&facts).await;
+        lines.into_iter().map(|it| format!("{:?}: {}", it.outcome, it.message)).collect()
+    }
+
+    #[tokio::test]
+    async fn join_secret_that_does_not_enrol_is_reported() {
+        let told = on_worker(json!({"token": "east.00.s"}), false).await;
+        assert_eq!(told, ["Failure: the Secret mine lacks hub or hub-ca-sha256"]);
+        let bad = json!({"hub": "no address", "hub-ca-sha256": "00", "token": "east.00.s"});
+        let told = on_worker(bad.clone(), false).await;
+        assert!(told[0].contains("is no address of a hub"), "{told:?}");
+        assert!(told[1].starts_with("Warning: the agent has not enrolled"), "{told:?}");
+        assert_eq!(on_worker(bad, true).await.len(), 1);
+        let none = json!({"hub": "no address", "hub-ca-sha256": "00"});
+        let told = on_worker(none, false).await;
+        assert_eq!(told[1], "Failure: the agent has neither an identity nor a token");
+    }
+
+    #[tokio::test]
+    async fn hub_that_does_not_answer_is_a_warning() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        // A port that was free a moment ago.
+        let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = format!("https://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let keys = json!({"hub": address, "hub-ca-sha256": "0".repeat(64), "token": "east.00.s"});
+        let told = on_worker(keys, true).await;
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with(&format!("Warning: {address} cannot be reached")), "{told:?}");
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub(super) struct ClusterFacts {
     pub(super) authority: ReadResult<Option<Secret>>,
     /// The agent's join token and hub address.
     pub(super) join: ReadResult<Option<Secret>>,
+    /// The name of that Secret.
+    pub(super) join_secret: String,
     /// The agent's identity.
     pub(super) identity: ReadResult<Option<Secret>>,
     pub(super) services: ReadResult<Vec<Service>>,
@@ -91,8 +93,9 @@ impl ClusterFacts {
 
     async fn read(client: &Client, namespace: &str) -> Self {
         let c = || client.clone();
-        let own =
-            |name: &'static str| get(Api::<Secret>::namespaced(client.clone(), namespace), name);
+        let own = async |name: &str| {
+            get(Api::<Secret>::namespaced(client.clone(), namespace), name).await
+        };
         let (server, crds, deployments, pods, lease) = join!(
             server(client),
             list(Api::all(c())),
@@ -106,8 +109,9 @@ impl ClusterFacts {
             own("switchyard-webhook-cert"),
             own(switchyard_hub_pki::store::CA_SECRET),
         );
-        let (identity, join) =
-            join!(own(switchyard_agent::identity::SECRET), own(super::agent_endpoint::JOIN_SECRET));
+        let join_secret =
+            super::agent_endpoint::join_secret(deployments.as_deref().unwrap_or_default());
+        let (identity, join) = join!(own(switchyard_agent::identity::SECRET), own(&join_secret));
         let (services, endpoints, configs, namespaces) = join!(
             list(Api::namespaced(c(), namespace)),
             list(Api::namespaced(c(), namespace)),
@@ -134,6 +138,7 @@ impl ClusterFacts {
             authority,
             identity,
             join,
+            join_secret,
             services,
             endpoints,
             configs,
@@ -178,8 +183,7 @@ impl ClusterFacts {
 
     /// Age of a time by the API server's clock.
     pub(super) fn seconds_since(&self, time: &MicroTime) -> i64 {
-        let now = self.server.as_ref().map_or_else(|_| Timestamp::now(), |server| server.now);
-        now.as_second() - time.0.as_second()
+        seconds_since(&self.server, time)
     }
 
     pub(super) fn deployment(&self) -> Option<&Deployment> {
@@ -199,6 +203,21 @@ impl ClusterFacts {
         let text = map.data.as_ref()?.get("controller_manager_config.yaml")?;
         switchyard_config::load(text).ok()
     }
+}
+
+fn seconds_since(server: &ReadResult<Server>, time: &MicroTime) -> i64 {
+    let now = server.as_ref().map_or_else(|_| Timestamp::now(), |server| server.now);
+    now.as_second() - time.0.as_second()
+}
+
+/// Since how many seconds no hub renews the Lease of this namespace, if it has expired. A Lease that
+/// does not exist or cannot be read counts as renewed.
+pub(crate) async fn silence_of_hub(client: &Client, namespace: &str) -> Option<i64> {
+    let lease: ReadResult<Option<Lease>> =
+        get(Api::namespaced(client.clone(), namespace), LEASE).await;
+    let spec = lease.ok()??.spec?;
+    let age = seconds_since(&server(client).await, spec.renew_time.as_ref()?);
+    super::cluster::is_overdue(&spec, age).then_some(age)
 }
 
 pub(crate) async fn server(client: &Client) -> ReadResult<Server> {

@@ -51,6 +51,7 @@ pub(super) fn facts() -> ClusterFacts {
         authority: Ok(None),
         identity: Ok(None),
         join: Ok(None),
+        join_secret: "switchyard-agent-join".to_owned(),
         services: Ok(Vec::new()),
         endpoints: Ok(Vec::new()),
         configs: Ok(vec![map]),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::discovery::{self, Scope};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -14,42 +14,119 @@ use super::{FIELD_MANAGER, POLL_INTERVAL, apply};
 /// The account in `deploy/rbac/kubeconfig-worker.yaml`.
 const ACCOUNT: &str = "switchyard-remote-hub";
 
-/// The Secret with its token.
+/// The Secret with its first token. Names of Secrets with later tokens begin with it.
 const TOKEN: &str = "switchyard-remote-hub-token";
+
+/// The type of Secrets that Kubernetes fills with a token.
+const TYPE: &str = "kubernetes.io/service-account-token";
 
 /// For Kubernetes to issue a token.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Creates the account and its roles, and returns its token. `rotate` replaces the token; the old
-/// one becomes invalid.
-pub(super) async fn token(
-    worker: &Client,
-    namespace: &str,
-    rotate: bool,
-) -> anyhow::Result<String> {
+/// A token of the account, and the Secret that keeps it valid.
+pub(super) struct Token {
+    pub(super) text: String,
+    secret: String,
+    /// Whether this command made the Secret beside an earlier one.
+    is_beside: bool,
+    secrets: Api<Secret>,
+    namespace: String,
+}
+
+impl Token {
+    /// Deletes a token that nothing uses: one that was made beside another. A failure leaves it, and
+    /// the next rotation deletes it.
+    pub(super) async fn discard(&self) {
+        if self.is_beside
+            && let Err(error) = self.secrets.delete(&self.secret, &DeleteParams::default()).await
+        {
+            eprintln!("Secret {}/{} is not deleted: {error}", self.namespace, self.secret);
+        }
+    }
+
+    /// Deletes the tokens from before a rotation, which are refused from then on.
+    pub(super) async fn revoke_others(&self) -> anyhow::Result<()> {
+        if !self.is_beside {
+            return Ok(());
+        }
+        let all = token_secrets(&self.secrets).await?;
+        for name in all.iter().map(Secret::name_any).filter(|name| *name != self.secret) {
+            match self.secrets.delete(&name, &DeleteParams::default()).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                deleted => drop(deleted.with_context(|| format!("deleting the token {name}"))?),
+            }
+        }
+        Ok(())
+    }
+
+    /// The message about a rotation that the hub has not followed.
+    pub(super) fn left_over(&self) -> String {
+        format!(
+            "The tokens from before are still valid: repeat the command, or delete the other Secrets {}/{TOKEN}* on the worker, but not {}",
+            self.namespace, self.secret
+        )
+    }
+}
+
+/// The Secrets with tokens of the account that this command made.
+async fn token_secrets(secrets: &Api<Secret>) -> anyhow::Result<Vec<Secret>> {
+    let params = ListParams::default().fields(&format!("type={TYPE}"));
+    let listed = secrets.list(&params).await;
+    let listed = listed.map_err(|error| {
+        crate::with_required_right(&error, "listing the account's tokens", "list secrets there")
+    })?;
+    let is_own = |secret: &Secret| secret.name_any().starts_with(TOKEN);
+    Ok(listed.items.into_iter().filter(is_own).collect())
+}
+
+/// Creates the account and its roles, and returns its newest token. `rotate` makes a new one; the
+/// others stay valid until [`Token::revoke_others`].
+pub(super) async fn token(worker: &Client, namespace: &str, rotate: bool) -> anyhow::Result<Token> {
     let own = |text: &str| text.replace(crate::DEFAULT_HUB_NAMESPACE, namespace);
     apply_all(worker, &own(include_str!("../../../deploy/rbac/namespace.yaml"))).await?;
     apply_all(worker, &own(include_str!("../../../deploy/rbac/kubeconfig-worker.yaml"))).await?;
     let secrets: Api<Secret> = Api::namespaced(worker.clone(), namespace);
-    if rotate && secrets.get_opt(TOKEN).await.context("reading the old token")?.is_some() {
-        secrets.delete(TOKEN, &DeleteParams::default()).await.context("deleting the old token")?;
-    }
-    let object = json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+    let there = token_secrets(&secrets).await?;
+    let newest = there.iter().max_by_key(|secret| (secret.creation_timestamp(), secret.name_any()));
+    let is_beside = rotate && newest.is_some();
+    let mut object = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": TYPE,
         "metadata": {
             "name": TOKEN, "namespace": namespace, "annotations": {"kubernetes.io/service-account.name": ACCOUNT},
         },
     });
-    apply(&secrets, TOKEN, &object, "patch secrets on the worker").await?;
+    let secret = match newest {
+        Some(newest) if !rotate => newest.name_any(),
+        Some(_) => {
+            object["metadata"]["generateName"] = json!(format!("{TOKEN}-"));
+            object["metadata"]["name"] = Value::Null;
+            let object: Secret = serde_json::from_value(object).context("the token's Secret")?;
+            let created = secrets.create(&PostParams::default(), &object).await;
+            let created = created.map_err(|error| {
+                crate::with_required_right(&error, "making a token", "create secrets on the worker")
+            })?;
+            created.name_any()
+        }
+        None => {
+            apply(&secrets, TOKEN, &object, "patch secrets on the worker").await?;
+            TOKEN.to_owned()
+        }
+    };
+    let text = issued(&secrets, namespace, &secret).await?;
+    Ok(Token { text, secret, is_beside, secrets, namespace: namespace.to_owned() })
+}
+
+/// Waits for the token that Kubernetes writes into a Secret.
+async fn issued(secrets: &Api<Secret>, namespace: &str, name: &str) -> anyhow::Result<String> {
     let end = tokio::time::Instant::now() + DEADLINE;
     loop {
-        let secret = secrets.get_opt(TOKEN).await.context("reading the token")?;
+        let secret = secrets.get_opt(name).await.context("reading the token")?;
         if let Some(token) = secret.and_then(|secret| secret.data?.remove("token")) {
             return String::from_utf8(token.0).context("the token is no text");
         }
         if tokio::time::Instant::now() >= end {
             bail!(
-                "Kubernetes has written no token into the Secret {namespace}/{TOKEN} within {} s: does its controller manager run?",
+                "Kubernetes has written no token into the Secret {namespace}/{name} within {} s: does its controller manager run?",
                 DEADLINE.as_secs()
             );
         }

@@ -12,8 +12,8 @@ use serde_json::json;
 use switchyard_hub_pki::store::CA_SECRET;
 
 use super::{
-    Added, Args, POLL_INTERVAL, account, apply, apply_cluster, apply_secret, cluster_step,
-    find_cluster, wait_for_active,
+    Added, Args, POLL_INTERVAL, Until, account, apply, apply_cluster, apply_secret, cluster_step,
+    find_cluster, wait_for_link,
 };
 use crate::check::agent_endpoint::{self, JOIN_SECRET};
 use crate::join_token::{self, JoinToken};
@@ -28,16 +28,16 @@ pub(super) async fn add(
 ) -> anyhow::Result<Added> {
     let source = json!({"agent": {}});
     if args.dry_run {
-        return plan(client, args, &source).await;
+        return plan(client, file, args, &source).await;
     }
     apply_cluster(client, &args.name, &source).await?;
-    if wait_for_active(client, args, true).await?.is_none() {
+    let Some(before) = wait_for_link(client, args, Until::Seen).await? else {
         bail!(
             "the hub has not looked at MultiKueueCluster \"{}\" within {} s: `switchyard check` says why. Repeat this command then",
             args.name,
             args.timeout
         );
-    }
+    };
     let hub_address = match &args.hub_address {
         Some(address) => address.clone(),
         None => hub_address(client, args).await?.parse().context("the hub's address")?,
@@ -52,6 +52,7 @@ pub(super) async fn add(
         cluster: args.name.clone(),
         link: "agent",
         connected: false,
+        was_connected: before.connected,
         message: String::new(),
         commands: String::new(),
         expires_at: Some(token.expires_at),
@@ -63,17 +64,25 @@ pub(super) async fn add(
     };
     let (worker, _) = crate::connect(file, Some(context)).await.context("--worker-context")?;
     prepare(&worker, args, &token).await?;
-    if !has_agent(&worker, args).await? {
+    // The manifest may have brought the agent.
+    let deployments = deployments(&worker, args).await?;
+    if !deployments.iter().any(|it| it.name_any() == AGENT) {
         added.commands = helm_command(args);
         return Ok(added);
     }
-    (added.connected, added.message) =
-        wait_for_active(client, args, false).await?.unwrap_or_default();
+    // An agent that is connected keeps its session.
+    let link = wait_for_link(client, args, Until::Connected(None)).await?.unwrap_or_default();
+    (added.connected, added.message) = (link.connected, link.message);
     Ok(added)
 }
 
 /// The steps, with what can be found out without a change.
-async fn plan(client: &Client, args: &Args, source: &serde_json::Value) -> anyhow::Result<Added> {
+async fn plan(
+    client: &Client,
+    file: Option<&Path>,
+    args: &Args,
+    source: &serde_json::Value,
+) -> anyhow::Result<Added> {
     let found = find_cluster(client, &args.name, source).await?;
     let address = match &args.hub_address {
         Some(address) => address.to_string(),
@@ -89,8 +98,11 @@ async fn plan(client: &Client, args: &Args, source: &serde_json::Value) -> anyho
             "print the commands for the worker, whose agent dials the hub at {address}"
         )),
         Some(context) => {
+            let (worker, _) =
+                crate::connect(file, Some(context)).await.context("--worker-context")?;
+            let secret = agent_endpoint::join_secret(&deployments(&worker, args).await?);
             steps.push(format!(
-                "in context {context}: apply Namespace {namespace} and Secret {namespace}/{JOIN_SECRET}, with the hub at {address}"
+                "in context {context}: apply Namespace {namespace} and Secret {namespace}/{secret}, with the hub at {address}"
             ));
             steps
                 .extend(args.manifest.iter().map(|path| format!("apply {} there", path.display())));
@@ -173,7 +185,8 @@ async fn prepare(worker: &Client, args: &Args, token: &JoinToken) -> anyhow::Res
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     apply(&namespaces, name, &namespace, "patch namespaces on the worker").await?;
     let data = json!({"hub": token.hub_address, "hub-ca-sha256": token.hub_ca_sha256, "token": token.token});
-    apply_secret(worker, name, JOIN_SECRET, &data).await.context("on the worker")?;
+    let secret = agent_endpoint::join_secret(&deployments(worker, args).await?);
+    apply_secret(worker, name, &secret, &data).await.context("on the worker")?;
     if let Some(path) = &args.manifest {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
@@ -182,11 +195,12 @@ async fn prepare(worker: &Client, args: &Args, token: &JoinToken) -> anyhow::Res
     Ok(())
 }
 
-async fn has_agent(worker: &Client, args: &Args) -> anyhow::Result<bool> {
+/// The Deployments of the agent's namespace.
+async fn deployments(worker: &Client, args: &Args) -> anyhow::Result<Vec<Deployment>> {
     let deployments: Api<Deployment> = Api::namespaced(worker.clone(), &args.worker_namespace);
     let all = deployments.list(&ListParams::default()).await;
     let all = all.map_err(|error| crate::with_hint(&error, "listing the worker's Deployments"))?;
-    Ok(all.items.iter().any(|it| it.name_any() == AGENT))
+    Ok(all.items)
 }
 
 /// Creates the Secret outside of Helm, whose storage of releases would keep the token. Not

@@ -11,8 +11,10 @@ use kube::api::{Api, ListParams};
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
+use super::account::Token;
 use super::{
-    Added, Args, account, apply_cluster, apply_secret, cluster_step, find_cluster, wait_for_active,
+    Added, Args, Link, Until, account, apply_cluster, apply_secret, cluster_step, find_cluster,
+    wait_for_link,
 };
 
 pub(super) async fn add(
@@ -25,25 +27,53 @@ pub(super) async fn add(
     if args.dry_run {
         return plan(client, args, &name, &source).await;
     }
-    let (text, what) = match (&args.with_kubeconfig, &args.from_context) {
-        (Some(path), _) => (from_file(path)?, format!("--with-kubeconfig {}", path.display())),
+    let before = find_cluster(client, &args.name, &source).await?;
+    let (text, what, token) = match (&args.with_kubeconfig, &args.from_context) {
+        (Some(path), _) => {
+            (from_file(path)?, format!("--with-kubeconfig {}", path.display()), None)
+        }
         (None, Some(context)) => {
-            (from_context(args, file, context).await?, format!("--from-context {context}"))
+            let (text, token) = from_context(args, file, context).await?;
+            (text, format!("--from-context {context}"), Some(token))
         }
         (None, None) => {
             bail!("name a kubeconfig with --with-kubeconfig, or a context with --from-context")
         }
     };
-    test_kubeconfig(&text).await.context(what)?;
-    apply_secret(client, &args.hub_namespace, &name, &json!({"kubeconfig": text})).await?;
+    if let Err(error) = test_kubeconfig(&text).await {
+        if let Some(token) = &token {
+            token.discard().await;
+        }
+        return Err(error.context(what));
+    }
+    let is_new =
+        apply_secret(client, &args.hub_namespace, &name, &json!({"kubeconfig": text})).await?;
     apply_cluster(client, &args.name, &source).await?;
-    let (connected, message) = wait_for_active(client, args, false).await?.unwrap_or_else(|| {
-        (false, format!("the hub has not looked at it within {} s", args.timeout))
-    });
+    // The hub ends the session of an earlier kubeconfig within seconds. Until then the status is of
+    // that session.
+    let earlier = before.as_ref().and_then(Link::of).and_then(|link| link.session);
+    let earlier = earlier.filter(|_| is_new);
+    let link = wait_for_link(client, args, Until::Connected(earlier.as_deref())).await?;
+    let connected = link.as_ref().is_some_and(|link| link.is_up(earlier.as_deref()));
+    let mut message = match link {
+        None => format!("the hub has not looked at it within {} s", args.timeout),
+        Some(link) if link.connected && !connected => {
+            format!("the hub has not used the new kubeconfig within {} s", args.timeout)
+        }
+        Some(link) => link.message,
+    };
+    match token {
+        Some(token) if connected => token.revoke_others().await.context("on the worker")?,
+        Some(token) if args.rotate => {
+            message.push_str(&format!(". {}", token.left_over()));
+        }
+        _ => {}
+    }
     Ok(Added {
         cluster: args.name.clone(),
         link: "kubeconfig",
         connected,
+        was_connected: false,
         message,
         commands: String::new(),
         expires_at: None,
@@ -69,6 +99,9 @@ async fn plan(client: &Client, args: &Args, secret: &str, source: &Value) -> any
     steps.push(format!("write Secret {}/{secret} with the kubeconfig", args.hub_namespace));
     steps.push(cluster_step(&args.name, found.as_ref()));
     steps.push("wait until the hub is connected to the worker".to_owned());
+    if args.rotate {
+        steps.push("then delete the tokens from before on the worker".to_owned());
+    }
     Ok(Added::planned(args, "kubeconfig", found.as_ref(), steps))
 }
 
@@ -81,7 +114,11 @@ fn from_file(path: &Path) -> anyhow::Result<String> {
 }
 
 /// Creates an account on the cluster of a context.
-async fn from_context(args: &Args, file: Option<&Path>, context: &str) -> anyhow::Result<String> {
+async fn from_context(
+    args: &Args,
+    file: Option<&Path>,
+    context: &str,
+) -> anyhow::Result<(String, Token)> {
     let kubeconfig =
         file.map_or_else(Kubeconfig::read, Kubeconfig::read_from).context("--from-context")?;
     let (mut cluster, _) = read_context(&kubeconfig, Some(context))?;
@@ -92,7 +129,13 @@ async fn from_context(args: &Args, file: Option<&Path>, context: &str) -> anyhow
     let token = account::token(&worker, &args.worker_namespace, args.rotate)
         .await
         .context("on the worker")?;
-    render(&cluster, &json!({"token": token}))
+    match render(&cluster, &json!({"token": token.text})) {
+        Ok(text) => Ok((text, token)),
+        Err(error) => {
+            token.discard().await;
+            Err(error)
+        }
+    }
 }
 
 /// Cluster and user of a context, with all files inlined.

@@ -4,14 +4,16 @@ use std::io::Write;
 
 use jiff::Timestamp;
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::{ClusterQueue, LocalQueue, StopPolicy};
 
 use super::selection::all_found;
-use super::{Format, Listed, render};
+use super::{Format, Listed, render, render_change};
 use crate::color::{Color, ColorChoice};
+use crate::follow::{Rows, follow_rows};
 use crate::table::{self, Columns};
 
 /// Arguments of `switchyard get queues`.
@@ -26,6 +28,12 @@ pub struct Args {
     /// The LocalQueues of all namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
+    /// Only queues with these labels, such as team=vision,stage!=test.
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    pub selector: Option<String>,
+    /// Print the list, then lines for each change, until interrupted.
+    #[arg(short, long)]
+    pub watch: bool,
     /// Output format. `wide` has a row for each flavor and resource.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
@@ -67,7 +75,13 @@ pub struct Use {
     pub borrowed: Option<String>,
 }
 
-/// Lists the queues.
+impl Args {
+    fn is_local(&self) -> bool {
+        self.namespace.is_some() || self.all_namespaces
+    }
+}
+
+/// Lists the queues; with --watch, follows their changes.
 ///
 /// # Errors
 /// When the API cannot be read, or a queue that was named is not there.
@@ -77,43 +91,79 @@ pub async fn run(
     color: ColorChoice,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let is_local = args.namespace.is_some() || args.all_namespaces;
-    let all = if is_local {
-        local(&client, args.namespace.as_deref()).await?
-    } else {
-        let queues: Api<ClusterQueue> = Api::all(client);
-        let found = queues.list(&ListParams::default()).await.map_err(|error| {
-            let error = crate::with_hint(&error, "listing ClusterQueues");
+    if args.is_local() {
+        let api: Api<LocalQueue> = match args.namespace.as_deref() {
+            Some(namespace) => Api::namespaced(client, namespace),
+            None => Api::all(client),
+        };
+        return list(&api, local_queue, "LocalQueues", args, color, out).await;
+    }
+    let api: Api<ClusterQueue> = Api::all(client);
+    list(&api, cluster_queue, "ClusterQueues", args, color, out).await
+}
+
+async fn list<K>(
+    api: &Api<K>,
+    read: fn(&K) -> Queue,
+    kind: &str,
+    args: &Args,
+    color: ColorChoice,
+    out: &mut impl Write,
+) -> anyhow::Result<()>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    let is_local = args.is_local();
+    let labels = args.selector.as_deref();
+    let params = labels.map_or_else(ListParams::default, |it| ListParams::default().labels(it));
+    let found = api.list(&params).await.map_err(|error| {
+        let error = crate::with_hint(&error, &format!("listing {kind}"));
+        if is_local {
+            error
+        } else {
             error.context("-n NAMESPACE lists the LocalQueues of a namespace")
-        })?;
-        found.items.iter().map(cluster_queue).collect()
-    };
+        }
+    })?;
+    let all: Vec<Queue> = found.items.iter().map(read).collect();
     all_found(&args.queues, |name| all.iter().any(|queue| queue.name == name))?;
-    let mut rows: Vec<Queue> = all
-        .into_iter()
-        .filter(|queue| args.queues.is_empty() || args.queues.contains(&queue.name))
-        .collect();
+    let is_wanted = |queue: &Queue| args.queues.is_empty() || args.queues.contains(&queue.name);
+    let mut rows: Vec<Queue> = all.into_iter().filter(|queue| is_wanted(queue)).collect();
     rows.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-    if rows.is_empty() && matches!(args.output, Format::Table | Format::Wide) {
-        let kind = if is_local { "LocalQueues" } else { "ClusterQueues" };
+    let is_wide = args.output == Format::Wide;
+    if rows.is_empty() && (is_wide || args.output == Format::Table) && !args.watch {
         return crate::print(&format!("No {kind}.\n"), out);
     }
-    let text = if args.output == Format::Wide {
-        wide(&rows, is_local)
+    let (wide_columns, wide_cells) = wide(&rows, is_local);
+    let text = if is_wide {
+        wide_columns.heading() + &lines(&wide_columns, &wide_cells)
     } else {
         render(args.output, &rows, |_| table(&rows, is_local, Timestamp::now()), color)?
     };
-    crate::print(&text, out)
+    crate::print(&text, out)?;
+    if !args.watch {
+        return Ok(());
+    }
+    let columns = table(&rows, is_local, Timestamp::now()).0;
+    let followed = Rows { read, is_wanted: |_: &K, queue: &Queue| is_wanted(queue), line: change };
+    follow_rows(api, labels, &found.items, followed, |mut queue, is_deleted| {
+        if is_deleted {
+            queue.stopped = Some("Deleted".to_owned());
+        }
+        let text = if is_wide {
+            lines(&wide_columns, &wide(std::slice::from_ref(&queue), is_local).1)
+        } else {
+            let cells = |_: bool| cells(&queue, Timestamp::now());
+            render_change(args.output, &queue, &columns, cells, color)?
+        };
+        crate::print_while_read(&text, out)
+    })
+    .await
 }
 
-async fn local(client: &Client, namespace: Option<&str>) -> anyhow::Result<Vec<Queue>> {
-    let queues: Api<LocalQueue> = match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
-    let found = queues.list(&ListParams::default()).await;
-    let found = found.map_err(|error| crate::with_hint(&error, "listing LocalQueues"))?;
-    Ok(found.items.iter().map(local_queue).collect())
+/// The fields whose change prints lines.
+fn change(queue: &Queue) -> String {
+    let Queue { parent, pending, admitted, stopped, flavors, .. } = queue;
+    format!("{parent:?} {pending} {admitted} {stopped:?} {flavors:?}")
 }
 
 /// A ClusterQueue as a row.
@@ -209,24 +259,23 @@ fn table(rows: &[Queue], is_local: bool, now: Timestamp) -> (Columns, Vec<Vec<St
     } else {
         &["QUEUE", "COHORT", "STATE", "PENDING", "ADMITTED", "AGE", "USED/QUOTA"]
     };
-    let cells: Vec<Vec<String>> = rows
-        .iter()
-        .map(|row| {
-            let age = row.created.map(|at| table::age(now.as_second() - at.as_second()));
-            let mut cells: Vec<String> = row.namespace.iter().cloned().collect();
-            cells.extend([
-                row.name.clone(),
-                row.parent.clone().unwrap_or_else(|| "-".to_owned()),
-                row.stopped.clone().unwrap_or_else(|| "Active".to_owned()),
-                row.pending.to_string(),
-                row.admitted.to_string(),
-                age.unwrap_or_else(|| "-".to_owned()),
-                summary(&row.flavors),
-            ]);
-            cells
-        })
-        .collect();
+    let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row, now)).collect();
     (Columns::new(headings, &cells), cells)
+}
+
+fn cells(row: &Queue, now: Timestamp) -> Vec<String> {
+    let age = row.created.map(|at| table::age(now.as_second() - at.as_second()));
+    let mut cells: Vec<String> = row.namespace.iter().cloned().collect();
+    cells.extend([
+        row.name.clone(),
+        row.parent.clone().unwrap_or_else(|| "-".to_owned()),
+        row.stopped.clone().unwrap_or_else(|| "Active".to_owned()),
+        row.pending.to_string(),
+        row.admitted.to_string(),
+        age.unwrap_or_else(|| "-".to_owned()),
+        summary(&row.flavors),
+    ]);
+    cells
 }
 
 /// Use by flavor in one cell, such as `h100: nvidia.com/gpu 3/8, cpu 12/64`.
@@ -249,7 +298,7 @@ fn summary(flavors: &[Use]) -> String {
 }
 
 /// A row for each flavor and resource.
-fn wide(rows: &[Queue], is_local: bool) -> String {
+fn wide(rows: &[Queue], is_local: bool) -> (Columns, Vec<Vec<String>>) {
     let or_none = |text: Option<&String>| text.cloned().unwrap_or_else(|| "-".to_owned());
     let mut cells = Vec::new();
     for queue in rows {
@@ -280,9 +329,12 @@ fn wide(rows: &[Queue], is_local: bool) -> String {
             "ADMITTED",
         ]
     };
-    let columns = Columns::new(headings, &cells);
+    (Columns::new(headings, &cells), cells)
+}
+
+fn lines(columns: &Columns, cells: &[Vec<String>]) -> String {
     let plain = |_: &str, text: &str| text.to_owned();
-    cells.iter().fold(columns.heading(), |out, row| out + &columns.line(row, plain))
+    cells.iter().map(|row| columns.line(row, plain)).collect()
 }
 
 #[cfg(test)]
@@ -335,6 +387,11 @@ mod tests {
         "2026-11-21T12:00:00Z".parse().unwrap()
     }
 
+    fn wide_text(rows: &[Queue], is_local: bool) -> String {
+        let (columns, cells) = wide(rows, is_local);
+        columns.heading() + &lines(&columns, &cells)
+    }
+
     #[test]
     fn cluster_queues_show_use_beside_quota() {
         let rows = [cluster_queue(&samples::gpu())];
@@ -343,7 +400,7 @@ mod tests {
         QUEUE   COHORT   STATE    PENDING   ADMITTED   AGE    USED/QUOTA
         gpu     all      Active   7         2          120m   h100: cpu 12/64, nvidia.com/gpu 10/8; a100: cpu 0/32, nvidia.com/gpu 0/4
         ");
-        insta::assert_snapshot!(wide(&rows, false), @r"
+        insta::assert_snapshot!(wide_text(&rows, false), @r"
         QUEUE   COHORT   FLAVOR   RESOURCE         QUOTA   USED   BORROWED   PENDING   ADMITTED
         gpu     all      h100     cpu              64      12     -          7         2
         gpu     all      h100     nvidia.com/gpu   8       10     2          7         2
@@ -373,7 +430,7 @@ mod tests {
         NAMESPACE   QUEUE   CLUSTERQUEUE   STATE   PENDING   ADMITTED   AGE    USED
         team        main    gpu            Hold    2         1          120m   h100: cpu 4
         ");
-        insta::assert_snapshot!(wide(&rows, true), @r"
+        insta::assert_snapshot!(wide_text(&rows, true), @r"
         NAMESPACE   QUEUE   CLUSTERQUEUE   FLAVOR   RESOURCE   USED   PENDING   ADMITTED
         team        main    gpu            h100     cpu        4      2         1
         ");

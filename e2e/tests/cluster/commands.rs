@@ -1,5 +1,6 @@
 //! The command line as users type it, on a hub with two workers: list, describe, wait, move, drain, remove.
 
+use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Parser as _;
@@ -9,6 +10,7 @@ use switchyard_e2e::fleet::Fleet;
 use switchyard_e2e::{Part, Parts, fixture};
 
 use crate::common::fleet;
+use tokio::sync::Notify;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -26,6 +28,44 @@ async fn switchyard(fleet: &Fleet, words: &[&str]) -> anyhow::Result<(ExitStatus
 async fn text(fleet: &Fleet, words: &[&str]) -> String {
     let (verdict, text) = switchyard(fleet, words).await.unwrap();
     assert_eq!(verdict, ExitStatus::Clean, "{words:?}: {text}");
+    text
+}
+
+/// A reader that closes its pipe once it has read a text, as `grep -q` does.
+#[derive(Default)]
+struct Reader<'a> {
+    text: String,
+    until: &'a str,
+    listed: Option<&'a Notify>,
+}
+
+impl Write for Reader<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.text.push_str(&String::from_utf8_lossy(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if let Some(listed) = self.listed {
+            listed.notify_one();
+        }
+        match self.text.contains(self.until) {
+            true => Err(io::ErrorKind::BrokenPipe.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Runs a command that watches, tells when it has printed its list, and ends it once it has printed
+/// a text.
+async fn watch_until(fleet: &Fleet, words: &[&str], listed: &Notify, until: &str) -> String {
+    let kubeconfig = fleet.hub().kubeconfig().to_str().unwrap().to_owned();
+    let command = ["switchyard", "--kubeconfig", &kubeconfig];
+    let args = switchyard::Args::try_parse_from(command.iter().chain(words)).unwrap();
+    let mut reader = Reader { until, listed: Some(listed), ..Reader::default() };
+    let ended = tokio::time::timeout(SOON, switchyard::run(args, &mut reader)).await;
+    let text = reader.text;
+    ended.unwrap_or_else(|_| panic!("{words:?} has not printed {until:?}: {text}")).unwrap();
     text
 }
 
@@ -59,7 +99,24 @@ fn user_lists_waits_for_and_moves_a_job() {
         tenant.submit(tenant.job("long").cpu("2").run_forever()).await.unwrap();
 
         text(fleet, &["wait", "long", "-n", n, "--for", "running", "--timeout", "60s"]).await;
-        tenant.submit(tenant.job("next").cpu("3").run_forever()).await.unwrap();
+        // Changes are printed until the reader closes its pipe.
+        let (jobs, queues) = (Notify::new(), Notify::new());
+        let submit = async {
+            jobs.notified().await;
+            queues.notified().await;
+            tenant.submit(tenant.job("next").cpu("3").run_forever()).await.unwrap();
+        };
+        let of_jobs = ["get", "jobs", "-n", n, "-w", "-o", "name"];
+        let of_queues = ["get", "queues", "-n", n, "-w", "-o", "json"];
+        let (jobs, queues, ()) = tokio::join!(
+            watch_until(fleet, &of_jobs, &jobs, "job/next\n"),
+            watch_until(fleet, &of_queues, &queues, "\"pending\":1,"),
+            submit,
+        );
+        assert!(jobs.starts_with("job/long\n"), "{jobs}");
+        assert!(queues.contains("\"pending\": 0"), "the list comes first: {queues}");
+        let none = text(fleet, &["get", "queues", "-n", n, "-l", "no-such-label"]).await;
+        assert_eq!(none, "No LocalQueues.\n");
         let wait = ["wait", "next", "-n", n, "--for", "admitted", "--timeout", "2s"];
         let late = refusal(fleet, &wait).await;
         assert!(late.starts_with("timed out after 2s: next: Pending"), "{late}");
@@ -95,8 +152,9 @@ fn user_lists_waits_for_and_moves_a_job() {
         let to = ["move", "long", "-n", n, "--to", second];
         let dry = text(fleet, &[&to[..], &["--dry-run"]].concat()).await;
         assert!(dry.contains(&format!("would be stopped on {first} and started on {second}")));
-        let moved = text(fleet, &[&to[..], &["--wait", "--timeout", "60s"]].concat()).await;
-        assert_eq!(moved, format!("long is on {second}.\n"));
+        let moved = [&to[..], &["--wait", "--timeout", "60s", "-o", "json"]].concat();
+        let moved: Value = serde_json::from_str(&text(fleet, &moved).await).unwrap();
+        assert_eq!((&moved["to"], &moved["hasArrived"]), (&second.into(), &true.into()));
         let job = text(fleet, &["describe", "job", "long", "-n", n]).await;
         let attempt = format!("1         {first}");
         assert!(job.contains("ATTEMPT") && job.contains(&attempt), "{job}");
@@ -148,6 +206,8 @@ fn administrator_drains_and_removes_a_cluster() {
         assert!(plan.contains("Nothing is changed") && plan.contains("https://hub:7443"), "{plan}");
         let list = text(fleet, &["cluster", "list", "-o", "name"]).await;
         assert!(!list.contains("third"), "{list}");
+        let rotation = text(fleet, &["ca", "rotate", "--dry-run"]).await;
+        assert!(rotation.ends_with("Nothing is changed.\n"), "{rotation}");
         let recovered = text(fleet, &["recover", "start", "--dry-run"]).await;
         assert!(recovered.contains("would remember nothing"), "{recovered}");
         let back = text(fleet, &["migrate", "hand-back", "--dry-run", "-o", "json"]).await;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use clap::Parser as _;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_e2e::fleet::{Fleet, HUB, NAMESPACE};
@@ -318,9 +319,27 @@ fn a_worker_without_an_agent_is_added_from_its_context() {
         let source = clusters.get("west").await.unwrap().spec.cluster_source;
         assert_eq!(source.kube_config.unwrap().location, "west-kubeconfig");
 
-        // Repeated and rotated, it stays connected; another way to reach it is not taken by mistake.
+        // Repeated, nothing changes. Rotated, the hub has the new token before the old one goes; another
+        // way to reach it is not taken by mistake.
+        let first = (secret(&fleet).await, tokens(&fleet).await);
+        let (done, printed) = add(&["--from-context", &context]);
+        assert!(done && printed.contains("west is connected."), "{printed}");
+        assert_eq!((secret(&fleet).await, tokens(&fleet).await), first);
+        let unreachable =
+            ["--from-context", &context, "--rotate", "--server", "https://127.0.0.1:1"];
+        let (done, printed) = add(&unreachable);
+        assert!(!done && printed.contains("asking the worker"), "{printed}");
+        assert_eq!((secret(&fleet).await, tokens(&fleet).await), first, "nothing is lost");
+        let session =
+            async || clusters.get("west").await.unwrap().status.unwrap().agent.unwrap().session_id;
+        let before = session().await;
         let (done, printed) = add(&["--from-context", &context, "--rotate"]);
         assert!(done && printed.contains("west is connected."), "{printed}");
+        assert_ne!(session().await, before, "the connection is that of the new token");
+        let second = (secret(&fleet).await, tokens(&fleet).await);
+        assert_ne!(second.0, first.0);
+        assert_eq!((first.1.len(), second.1.len()), (1, 1), "{:?} {:?}", first.1, second.1);
+        assert_ne!(first.1, second.1, "the old token is gone");
         let (done, printed) = add(&[]);
         assert!(!done && printed.contains("is reached in another way"), "{printed}");
 
@@ -337,6 +356,14 @@ fn a_worker_without_an_agent_is_added_from_its_context() {
         assert!(!done && printed.contains("the worker refuses its credential"), "{printed}");
         assert_eq!(secret(&fleet).await, before);
     });
+}
+
+/// The Secrets on `west` with tokens of the hub's account.
+async fn tokens(fleet: &Fleet) -> Vec<String> {
+    let secrets: Api<Secret> = Api::namespaced(fleet.worker("west").admin.clone(), NAMESPACE);
+    let params = ListParams::default().fields("type=kubernetes.io/service-account-token");
+    let all = secrets.list(&params).await.unwrap().items;
+    all.iter().map(Secret::name_any).filter(|name| name.contains("remote-hub")).collect()
 }
 
 /// The kubeconfig of `west` that the hub keeps.
