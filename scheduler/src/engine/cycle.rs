@@ -254,7 +254,9 @@ impl Engine {
 
     /// Whether the assignment still fits once all victims of the cycle are gone.
     pub(super) fn fits(&mut self, entry: &CycleEntry, progress: &mut CycleProgress) -> bool {
-        let own = self.usage_of(entry.targets.iter().map(|target| target.id).chain(entry.replaced));
+        let own = entry.targets.iter().map(|target| target.id).chain(entry.replaced);
+        // The victims of the cycle are gone already.
+        let own = self.usage_of(own.filter(|id| !progress.preempted.contains(id)));
         let root = self.root_of(entry.cq);
         let tree = match progress.removals.without_victims(&self.tree, root) {
             Some(without_victims) => without_victims,

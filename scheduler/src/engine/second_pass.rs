@@ -26,7 +26,7 @@ pub(super) struct SecondPass {
 struct Waiting {
     at: Time,
     tries: u32,
-    /// As they were at the start of the delay. They decide what happens at its end.
+    /// As they were at the start of the delay. Failed nodes are read again at its end.
     #[cfg_attr(feature = "record", serde(rename = "facts"))]
     placement_inputs: PlacementInputs,
 }
@@ -83,12 +83,11 @@ impl Engine {
             self.second_pass.forget(id);
             let wl = self.workloads.get(id)?;
             let cq = wl.reservation.as_ref()?.charged?;
-            needs_second_pass(wl, &waiting.placement_inputs).then_some(Due {
-                id,
-                cq,
-                tries: waiting.tries,
-                placement_inputs: waiting.placement_inputs,
-            })
+            let (tries, mut inputs) = (waiting.tries, waiting.placement_inputs);
+            // Pods on a node that recovered during the delay stay there, as in Kueue 0.19.5.
+            inputs.unhealthy_nodes = placement_inputs(wl).unhealthy_nodes;
+            let is_due = needs_second_pass(wl, &inputs);
+            is_due.then_some(Due { id, cq, tries, placement_inputs: inputs })
         });
         due.collect()
     }
@@ -140,7 +139,7 @@ impl Engine {
         });
         let new = self.workloads.get(entry.id)?.reservation.as_deref()?;
         let mut before = old.reservation?;
-        before.places.retain(|place| new.places.contains(place));
+        before.places.retain(|old| new.places.iter().any(|place| place.covers(old)));
         progress.moved.insert(entry.id, before);
         Some(Decision::Reassign { key: old.key, uid: old.uid, admission })
     }

@@ -18,6 +18,14 @@ pub(crate) struct DomainUsage {
     pub(crate) amounts: Amounts,
 }
 
+impl DomainUsage {
+    /// Whether it is usage of the same domain, of at least the other's amounts.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        (&self.flavor, &self.leaf) == (&other.flavor, &other.leaf)
+            && self.amounts.covers(&other.amounts)
+    }
+}
+
 /// Capacity, usage and the trees that combine them.
 #[derive(Debug, Default)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]

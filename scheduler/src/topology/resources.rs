@@ -104,6 +104,10 @@ impl Amounts {
         self.0.get(number).copied().unwrap_or(0)
     }
 
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        other.0.iter().enumerate().all(|(number, amount)| self.get(number) >= *amount)
+    }
+
     pub(super) fn add(&mut self, number: usize, amount: i128) {
         if number >= self.0.len() {
             self.0.resize(number + 1, 0);

@@ -35,7 +35,7 @@ const DIFFERENT: &[(&str, &str)] = &[
     ("tas-groups-0019", NO_REQUESTS),
     (
         "tas-plain-0042",
-        "Kueue looks at resources in the order in which its process first met them, and names another",
+        "Kueue looks at resources in the order of a hash of their names, and names another",
     ),
 ];
 

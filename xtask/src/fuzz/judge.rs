@@ -31,7 +31,7 @@ pub(crate) enum Judgement {
     Varies,
     /// Kueue's decisions vary between repetitions, and none equals the engine's.
     VariesWithoutMatch,
-    /// They differ in a way that docs/compatibility.md names.
+    /// They differ in a way that docs/compatibility.md or docs/conformance.md names.
     KnownDifference,
     /// Kueue cannot play it, so the scenario is invalid.
     Invalid,
@@ -76,13 +76,15 @@ impl Judge {
         match theirs.repeat(scenario, runs, &self.scratch)? {
             Repeated::Rejected => Ok(Some(Judgement::Invalid)),
             Repeated::Varies => Ok(None),
-            Repeated::Same(played) => {
-                let file = self.scratch.join("repeated.jsonl");
-                write(&file, std::slice::from_ref(&played))?;
-                let differences = self.engine.differences(&file, 1)?;
-                Ok(differences.iter().all(Option::is_none).then_some(Judgement::Varies))
-            }
+            Repeated::Same(played) => Ok(self.is_equal(&played)?.then_some(Judgement::Varies)),
         }
+    }
+
+    /// Whether the engine decides a played scenario as it expects.
+    pub(crate) fn is_equal(&self, played: &Value) -> anyhow::Result<bool> {
+        let file = self.scratch.join("repeated.jsonl");
+        write(&file, std::slice::from_ref(played))?;
+        Ok(self.engine.differences(&file, 1)?.iter().all(Option::is_none))
     }
 }
 

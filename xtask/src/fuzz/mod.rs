@@ -4,6 +4,7 @@ mod engine;
 mod generator;
 mod judge;
 mod moves;
+mod named;
 mod oracle;
 mod own;
 mod render;
@@ -14,7 +15,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use serde_json::{Value, json};
 
 use crate::run;
 use judge::{Judge, Judgement};
@@ -108,26 +108,6 @@ pub(crate) fn players(oracle: Option<&Path>) -> anyhow::Result<[OsString; 4]> {
     Ok(["--compiled-oracle".into(), kueue, "--compiled-engine".into(), engine])
 }
 
-/// The scenario with a small cpu request for pods without requests, if it has topologies and such pods. Kueue places such
-/// pods and then finds that they do not fit; see docs/compatibility.md.
-fn with_requests(scenario: &Value) -> Option<Value> {
-    let mut asking = scenario.clone();
-    if !asking["topologies"].is_array() {
-        return None;
-    }
-    let workloads = asking["steps"].as_array_mut()?.iter_mut();
-    let workloads = workloads.filter_map(|step| step["submit"].as_array_mut()).flatten();
-    for pod_set in workloads.filter_map(|it| it["spec"]["podSets"].as_array_mut()).flatten() {
-        for container in pod_set["template"]["spec"]["containers"].as_array_mut()? {
-            if container["resources"]["requests"].as_object().is_none_or(serde_json::Map::is_empty)
-            {
-                container["resources"] = json!({"requests": {"cpu": "1m"}});
-            }
-        }
-    }
-    (asking != *scenario).then_some(asking)
-}
-
 struct Fuzz {
     judge: Judge,
     /// Directory of differing scenarios.
@@ -176,7 +156,9 @@ impl Fuzz {
         scenario: &serde_json::Value,
         judgement: Judgement,
     ) -> anyhow::Result<Judgement> {
-        let Judgement::Differs { expect: first, .. } = &judgement else { return Ok(judgement) };
+        let Judgement::Differs { expect: first, steps, .. } = &judgement else {
+            return Ok(judgement);
+        };
         if let Some(settled) = self.judge.settled(scenario, ASKED_AGAIN)? {
             return Ok(settled);
         }
@@ -192,10 +174,22 @@ impl Fuzz {
             );
             return Ok(Judgement::VariesWithoutMatch);
         }
-        if let Some(asking) = with_requests(scenario)
-            && matches!(self.judge.all(&[asking])?.as_slice(), [Judgement::Same { .. }])
-        {
-            return Ok(Judgement::KnownDifference);
+        for changed in named::without_causes(scenario) {
+            // Kueue may still decide it in different ways.
+            let settled = self.judge.settled(&changed, ASKED_AGAIN)?;
+            let judged = self.judge.all(&vec![changed; ASKED_AGAIN])?;
+            if settled == Some(Judgement::Varies)
+                || judged.iter().any(|judged| matches!(judged, Judgement::Same { .. }))
+            {
+                return Ok(Judgement::KnownDifference);
+            }
+        }
+        if let Some(evicted) = named::evicted_for_nodes(first, steps) {
+            let mut played = scenario.clone();
+            (played["expect"], played["steps"]) = (evicted, steps.clone());
+            if self.judge.is_equal(&played)? {
+                return Ok(Judgement::KnownDifference);
+            }
         }
         Ok(judgement)
     }
@@ -226,27 +220,5 @@ impl Fuzz {
             saved.display()
         );
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::with_requests;
-
-    #[test]
-    fn pods_that_ask_for_nothing_get_a_request() {
-        let scenario = |containers: Value| {
-            let pod_set = json!({"template": {"spec": {"containers": containers}}});
-            json!({"topologies": [], "steps": [{"submit": [{"spec": {"podSets": [pod_set]}}]}]})
-        };
-        let asks = |cpu: &str| json!([{"name": "c", "resources": {"requests": {"cpu": cpu}}}]);
-        let nothing = scenario(json!([{"name": "c"}]));
-        assert_eq!(with_requests(&nothing), Some(scenario(asks("1m"))));
-        assert_eq!(with_requests(&scenario(asks("1"))), None);
-        let mut plain = nothing;
-        plain["topologies"] = Value::Null;
-        assert_eq!(with_requests(&plain), None, "without topologies");
     }
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::fixtures::{Stage, cq, flavor, wl};
 use crate::{
-    Admission, Amount, AssignedDomain, CapacityLeaf, EngineSettings, Event, HOSTNAME_LABEL,
-    Occupant, PodSetAssignment, ResourceFlavor, TopologyAssignment, TopologyGates, TopologyRequest,
-    Workload, WorkloadKey,
+    Admission, Amount, AssignedDomain, CapacityLeaf, CheckPhase, CheckState, ClusterQueue,
+    DelayedTopology, EngineSettings, Event, HOSTNAME_LABEL, Occupant, PodSetAssignment,
+    PreemptionPolicy, PreemptionRules, ResourceFlavor, TopologyAssignment, TopologyGates,
+    TopologyRequest, Workload, WorkloadKey,
 };
 
 const RACK: &str = "rack";
@@ -21,9 +22,15 @@ fn host(name: &str, rack: &str, cpu: i64) -> Event {
     }))
 }
 
+fn settings() -> EngineSettings {
+    EngineSettings { topology: Some(TopologyGates::default()), ..EngineSettings::default() }
+}
+
 fn stage() -> Stage {
-    let topology = Some(TopologyGates::default());
-    let mut stage = Stage::with(EngineSettings { topology, ..EngineSettings::default() });
+    furnished(Stage::with(settings()))
+}
+
+fn furnished(mut stage: Stage) -> Stage {
     let levels = vec![RACK.into(), HOSTNAME_LABEL.into()];
     stage.apply(Event::Topology { name: "racks".into(), levels });
     let racks = ResourceFlavor { topology_name: Some("racks".into()), ..flavor("default") };
@@ -78,6 +85,62 @@ fn waiting_workload_with_failed_nodes_is_placed_anew() {
     stage.submit(marked);
     stage.admit_all();
     assert_eq!(free(&stage), [2000, 1000, 1000, 8000, 4000, 4000]);
+}
+
+/// Kueue 0.19.2 acts on the failed nodes of the moment when the delay began.
+#[test]
+fn recovered_node_keeps_its_pods() {
+    for (still_failed, moved) in [(&["h1"][..], 1), (&[], 0)] {
+        let mut stage = stage();
+        stage.submit(gang("a", 1));
+        assert_eq!(stage.admit_all(), ["a"]);
+        stage.change("a", |workload| workload.unhealthy_nodes = vec!["h1".into()]);
+        let nodes = || still_failed.iter().map(|node| (*node).into()).collect();
+        stage.change("a", |workload| workload.unhealthy_nodes = nodes());
+        stage.wait(1);
+        assert_eq!(stage.cycle().len(), moved, "{still_failed:?}");
+    }
+}
+
+/// Kueue 0.19.2 acts on the checks of the moment when the delay began.
+#[test]
+fn check_that_is_pending_again_delays_placement() {
+    for (phase, placed) in [(CheckPhase::Ready, 1), (CheckPhase::Pending, 0)] {
+        let mut stage = stage();
+        let check = |state| CheckState { name: "provisioned".into(), state };
+        let mut delayed = gang("a", 1);
+        delayed.reservation = written(&[("h1", 1)]);
+        let pod_sets = delayed.reservation.iter_mut().flat_map(|it| &mut it.pod_sets);
+        for pod_set in pod_sets {
+            (pod_set.topology, pod_set.delayed) = (None, Some(DelayedTopology::Pending));
+        }
+        delayed.checks = vec![check(CheckPhase::Ready)];
+        stage.submit(delayed);
+        stage.change("a", |workload| workload.checks = vec![check(phase)]);
+        stage.wait(1);
+        assert_eq!(stage.cycle().len(), placed, "{phase:?}");
+    }
+}
+
+/// Kueue 0.19.2 also preempts the evicted workload in this cycle, and its reason becomes `Preempted`.
+#[test]
+fn workload_evicted_for_its_node_is_not_preempted_too() {
+    let mut stage = furnished(Stage::with_preemption(settings()));
+    let preemption = PreemptionRules {
+        within_cluster_queue: PreemptionPolicy::LowerPriority,
+        ..PreemptionRules::default()
+    };
+    stage.queue(ClusterQueue { preemption, ..cq("main").quota("default", "cpu", 1000) });
+    stage.submit(gang("kept", 2).priority(2));
+    stage.submit(gang("failed", 2));
+    assert_eq!(stage.admit_all(), ["kept", "failed"]);
+    stage.change("failed", |workload| workload.unhealthy_nodes = vec!["h3".into()]);
+    stage.submit(gang("waits", 2).priority(1).at(1));
+    stage.wait(1);
+    let decisions = stage.cycle();
+    assert_eq!(decisions[0], "evict failed from h3");
+    assert!(decisions[1].ends_with("Pending the preemption of 1 workload(s)"), "{decisions:?}");
+    assert_eq!(decisions.len(), 2, "{decisions:?}");
 }
 
 #[test]
