@@ -158,7 +158,7 @@ fn render_text(added: &Added) -> String {
     }
     let mut out = match added.connected {
         true if added.was_connected => format!(
-            "{cluster} is connected, as it was before: the agent keeps its identity, and uses the new token only once the hub refuses it.\n"
+            "{cluster} is connected, as before this command. The agent keeps its identity, and uses the new token only once the hub refuses that identity.\n"
         ),
         true => format!("{cluster} is connected.\n"),
         false if commands.is_empty() => {
@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn text_ends_with_remaining_commands() {
         let before = render_text(&Added { was_connected: true, ..added(true, "") });
-        assert!(before.starts_with("east is connected, as it was before"), "{before}");
+        assert!(before.starts_with("east is connected, as before"), "{before}");
         assert_eq!(render_text(&added(true, "")), "east is connected.\n");
         assert!(
             render_text(&added(false, ""))

@@ -112,8 +112,16 @@ pub(super) async fn token(worker: &Client, namespace: &str, rotate: bool) -> any
             TOKEN.to_owned()
         }
     };
-    let text = issued(&secrets, namespace, &secret).await?;
-    Ok(Token { text, secret, is_beside, secrets, namespace: namespace.to_owned() })
+    let mut token =
+        Token { text: String::new(), secret, is_beside, secrets, namespace: namespace.to_owned() };
+    match issued(&token.secrets, namespace, &token.secret).await {
+        Ok(text) => token.text = text,
+        Err(error) => {
+            token.discard().await;
+            return Err(error);
+        }
+    }
+    Ok(token)
 }
 
 /// Waits for the token that Kubernetes writes into a Secret.

@@ -27,7 +27,7 @@ pub(super) async fn add(
     if args.dry_run {
         return plan(client, args, &name, &source).await;
     }
-    let before = find_cluster(client, &args.name, &source).await?;
+    find_cluster(client, &args.name, &source).await?;
     let (text, what, token) = match (&args.with_kubeconfig, &args.from_context) {
         (Some(path), _) => {
             (from_file(path)?, format!("--with-kubeconfig {}", path.display()), None)
@@ -46,6 +46,7 @@ pub(super) async fn add(
         }
         return Err(error.context(what));
     }
+    let before = find_cluster(client, &args.name, &source).await?;
     let is_new =
         apply_secret(client, &args.hub_namespace, &name, &json!({"kubeconfig": text})).await?;
     apply_cluster(client, &args.name, &source).await?;

@@ -13,7 +13,7 @@ use super::workers::{self, Unread, Worker};
 /// The old API version, in which objects may be stored.
 const V1BETA1: &str = "v1beta1";
 
-/// FleetFacts about a cluster and its workers.
+/// The inputs of [`assess`]: a cluster and its workers.
 pub(super) struct FleetFacts {
     /// Version of the API server, such as v1.36.3.
     pub(super) kubernetes: String,

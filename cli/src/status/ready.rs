@@ -18,6 +18,9 @@ use crate::job_row::{JobRow, JobState, ReadyPods};
 /// the pods on the worker.
 const GROUPED: [&str; 2] = ["StatefulSet", "LeaderWorkerSet"];
 
+/// The most characters of a label's value, in Kubernetes.
+const LABEL_VALUE_MAX: usize = 63;
+
 /// By namespace, and the name of a Job or a pod group.
 type Counts = BTreeMap<(String, String), ReadyPods>;
 
@@ -27,7 +30,10 @@ pub(crate) async fn fill_in(client: &Client, namespace: Option<&str>, rows: &mut
     let is_job = |row: &JobRow| row.kind == "Job" && runs(row) && !row.is_stale;
     let is_group = |row: &JobRow| {
         // The name is a label of the pods only if it is short enough.
-        GROUPED.contains(&&*row.kind) && row.workload.len() <= 63 && runs(row) && !row.is_stale
+        GROUPED.contains(&&*row.kind)
+            && row.workload.len() <= LABEL_VALUE_MAX
+            && runs(row)
+            && !row.is_stale
     };
     if rows.iter().any(is_job) {
         let mut known = Counts::new();

@@ -9,8 +9,11 @@
 //!
 //! Checked after every step: at most one attempt may run, and only the one that the API names, with
 //! quota, and in the flavor that it is charged to. A workload is withdrawn as stuck only after
-//! reports without a ready pod, and only so often. A later replica is never offered. Checked at the end: every workload that still
-//! exists has finished once, and the clusters are empty.
+//! reports without a ready pod, and only as often as its policy allows. A later replica is never
+//! offered.
+//!
+//! Checked at the end: every workload that still exists has finished once, and the clusters are
+//! empty.
 
 mod cluster;
 mod pins;

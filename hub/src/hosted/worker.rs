@@ -18,6 +18,7 @@ use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_controller::Context;
 use switchyard_platform::store::Store;
+use tokio::sync::Semaphore;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
@@ -88,6 +89,8 @@ impl Worker {
     pub(super) async fn run(self, shutdown: CancellationToken) {
         let mut failures = 0;
         let mut last_bad = None;
+        // A plugin that hangs keeps its thread, so each worker runs at most one.
+        let exec = Arc::new(Semaphore::new(1));
         while !shutdown.is_cancelled() {
             let loaded = self.source.load(&self.reference).await;
             let parsed = loaded.and_then(|bytes| {
@@ -119,7 +122,7 @@ impl Worker {
             if !self.alone(&shutdown).await {
                 continue;
             }
-            match self.attempt(&bytes, config, &mut failures, &shutdown).await {
+            match self.attempt(&bytes, (config, &exec), &mut failures, &shutdown).await {
                 ConnectionEnd::Over => return,
                 ConnectionEnd::Rotated => {
                     tracing::info!(cluster = self.cluster, "kubeconfig rotated, connecting again");
@@ -190,11 +193,15 @@ impl Worker {
     async fn attempt(
         &self,
         bytes: &[u8],
-        config: Kubeconfig,
+        (config, exec): (Kubeconfig, &Arc<Semaphore>),
         failures: &mut u32,
         shutdown: &CancellationToken,
     ) -> ConnectionEnd {
-        let client = match connect(config).await {
+        let connected = tokio::select! {
+            () = shutdown.cancelled() => return ConnectionEnd::Over,
+            connected = connect(config, exec) => connected,
+        };
+        let client = match connected {
             Ok(client) => client,
             Err(error) => return ConnectionEnd::Lost(error),
         };
@@ -312,14 +319,22 @@ async fn finish<T>(mut task: tokio::task::JoinHandle<T>) {
     }
 }
 
-async fn connect(config: Kubeconfig) -> Result<Client, String> {
+/// `exec`: the permit for one exec plugin.
+async fn connect(config: Kubeconfig, exec: &Arc<Semaphore>) -> Result<Client, String> {
     let mut config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
         .await
         .map_err(|error| error.to_string())?;
     // After a retry, the last answer does not show whether an earlier request took effect.
     config.default_retry = false;
     // Making the client may run an exec plugin, which blocks.
-    let made = tokio::task::spawn_blocking(move || Client::try_from(config));
+    let permit = exec
+        .clone()
+        .try_acquire_owned()
+        .map_err(|_| "the exec plugin of an earlier attempt still runs".to_owned())?;
+    let made = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        Client::try_from(config)
+    });
     let client = match tokio::time::timeout(EXEC_DEADLINE, made).await {
         Ok(Ok(made)) => made.map_err(|error| error.to_string())?,
         Ok(Err(_)) => return Err("the client could not be made".to_owned()),

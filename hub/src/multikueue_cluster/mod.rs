@@ -63,7 +63,7 @@ impl ClusterLookup for StoredClusters {
         Box::pin(async move {
             let found = tokio::time::timeout(LOOK_UP, api.get_opt(name)).await;
             let cluster = found
-                .inspect_err(|_| tracing::warn!(cluster = name, within = ?LOOK_UP, "not read"))
+                .inspect_err(|_| tracing::warn!(cluster = name, within = ?LOOK_UP, "cluster not read in time"))
                 .ok()?
                 .inspect_err(|error| tracing::warn!(cluster = name, %error, "cluster not read"))
                 .ok()??;

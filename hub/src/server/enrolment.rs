@@ -22,10 +22,10 @@ use tonic::{Request, Response, Status};
 
 use super::agent_connection::Peer;
 use super::authorization::{Authorizer, Refusal};
+use super::cluster_rate::ClusterRateLimiter;
 use super::copy_keys::CopyKeys;
 use super::listener_tls::Authorities;
 use super::session::Term;
-use super::session_rate::SessionRateLimiter;
 use crate::audit::{Actor, AuditOperation, AuditOutcome, AuditRecord};
 
 /// Concurrent enrolments with a good token. Each reads and writes a Secret.
@@ -66,7 +66,7 @@ pub struct EnrolmentService {
     /// Limits the log lines about refusals.
     log: LogLimit,
     /// Limits the calls of each enrolled cluster.
-    calls: Mutex<SessionRateLimiter>,
+    calls: Mutex<ClusterRateLimiter>,
     /// The keys that prove copies, and the term in which this replica gives them out.
     copy_keys: Option<(Arc<CopyKeys>, Term)>,
 }
@@ -102,7 +102,7 @@ impl EnrolmentService {
             deadline: DEADLINE,
             permits,
             log,
-            calls: Mutex::new(SessionRateLimiter::new(CALLS, CALL_EVERY)),
+            calls: Mutex::new(ClusterRateLimiter::new(CALLS, CALL_EVERY)),
             copy_keys: None,
         }
     }

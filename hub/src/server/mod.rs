@@ -10,6 +10,7 @@ mod agent_connection;
 mod agent_health;
 mod agent_service;
 mod authorization;
+mod cluster_rate;
 mod connection_limit;
 mod copy_keys;
 mod duplicate_clusters;
@@ -22,7 +23,6 @@ mod pending_reports;
 mod registry;
 mod session;
 mod session_limits;
-mod session_rate;
 mod token_cache;
 
 use std::time::Duration;

@@ -21,10 +21,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::ServerSettings;
+use super::cluster_rate::ClusterRateLimiter;
 use super::epochs::{BEHIND_RETRY, RememberedEpochs};
 use super::registry::{LiveSession, Registry};
 use super::session_limits::BudgetPermit;
-use super::session_rate::SessionRateLimiter;
 use crate::cluster_channel::outbox::MessageLimits;
 use crate::cluster_channel::{ClusterChannel, ClusterChannels, Outgoing};
 
@@ -92,8 +92,10 @@ pub struct Sessions {
     term: Term,
     events: mpsc::Sender<SessionEvent>,
     last_id: AtomicU64,
+    /// Held from a session's id to its registration.
+    entering: Mutex<()>,
     epochs: RememberedEpochs,
-    session_rate: Mutex<SessionRateLimiter>,
+    session_rate: Mutex<ClusterRateLimiter>,
     /// Limits the log lines about refused sessions.
     log: LogLimit,
     has_jobs: HasJobs,
@@ -121,7 +123,7 @@ impl Sessions {
     ) -> Self {
         Self {
             hub_id: hub_id.into(),
-            session_rate: Mutex::new(SessionRateLimiter::new(
+            session_rate: Mutex::new(ClusterRateLimiter::new(
                 settings.session_burst,
                 settings.session_every,
             )),
@@ -132,6 +134,7 @@ impl Sessions {
             term,
             events,
             last_id: AtomicU64::new(0),
+            entering: Mutex::new(()),
             epochs: RememberedEpochs::default(),
             has_jobs: Arc::new(|_| false),
         }
@@ -197,8 +200,6 @@ impl Sessions {
             tracing::warn!(cluster, peer = address, reason, "session refused");
             return sender.goodbye(&reason, Duration::from_secs(60)).await;
         };
-        // Ids follow the order of registration, however long each agent takes for its Hello.
-        sender.session_id = self.next_id();
         let remembered = if hello.last_hub_id == self.hub_id { hello.last_epoch } else { 0 };
         if let Some(reason) = self.epochs.is_behind(cluster, remembered, epoch, Instant::now()) {
             tracing::warn!(cluster, peer = address, reason, "no session yet");
@@ -216,17 +217,24 @@ impl Sessions {
             self.registry.record_wrong_worker(cluster, &known, found);
             return sender.goodbye(&reason, DUPLICATE_RETRY).await;
         }
-        let live = LiveSession {
-            session_id: sender.session_id,
-            since: Timestamp::now(),
-            software: hello.software.chars().take(128).collect(),
-            version,
-            address: address.to_owned(),
-            worker,
-            unable: None,
-            proves: hello.proves,
+        let (live, entered) = {
+            // Ids follow the order of registration: the highest counts as the newest.
+            let _entering = self.entering.lock();
+            sender.session_id = self.next_id();
+            let live = LiveSession {
+                session_id: sender.session_id,
+                since: Timestamp::now(),
+                software: hello.software.chars().take(128).collect(),
+                version,
+                address: address.to_owned(),
+                worker,
+                unable: None,
+                proves: hello.proves,
+            };
+            let entered = self.registry.enter(cluster, live.clone());
+            (live, entered)
         };
-        let closer = match self.registry.enter(cluster, live.clone()) {
+        let closer = match entered {
             Ok(closer) => closer,
             Err(holder) => {
                 let reason = format!("MultiKueueCluster \"{holder}\" leads to the same cluster");

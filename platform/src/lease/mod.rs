@@ -152,6 +152,7 @@ impl Elector {
         // A leader must stop in time even while a request hangs.
         let patience = state.attempt_timeout(self.timing, self.clock.monotonic());
         let tried = tokio::time::timeout(patience, self.attempt(state)).await;
+        let has_hung = tried.is_err();
         match tried {
             Ok(Ok(holder)) => self.log_standby(state, holder, standby),
             Ok(Err(error)) => {
@@ -172,7 +173,10 @@ impl Elector {
             );
         }
         self.publish(state.leadership());
-        tokio::time::sleep(state.pause(self.timing, self.clock.monotonic())).await;
+        // A request that hung has taken the time of the pause, and more.
+        if !has_hung {
+            tokio::time::sleep(state.pause(self.timing, self.clock.monotonic())).await;
+        }
     }
 
     /// Logs once for whom this replica waits.

@@ -267,6 +267,7 @@ mod tests {
         assert_eq!(state.step(None, "me", T, start), LeaseAction::Create);
         assert!(state.won(lease(1, "me", 0), start));
         assert!(!state.expire(T, start + Duration::from_millis(9_999)));
+        assert_eq!(state.attempt_timeout(T, start + T.retry), T.renew / 2, "time for another");
         assert_eq!(
             state.attempt_timeout(T, start + Duration::from_secs(8)),
             Duration::from_secs(2)

@@ -287,8 +287,8 @@ impl<K: Resource + 'static> Feed<K> {
         self.store.0.broken.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
     }
 
-    /// The server does not serve the kind: the store counts as ready. Objects of an earlier list stay. Returns whether that
-    /// ends an outage.
+    /// The server does not serve the kind: the store counts as ready, and keeps the objects of an
+    /// earlier list. Returns whether that ends an outage.
     pub fn absent(&self) -> bool {
         self.store.0.served.send_if_modified(|served| std::mem::replace(served, false));
         self.store.set_ready();

@@ -139,7 +139,8 @@ impl Engine {
         });
         let new = self.workloads.get(entry.id)?.reservation.as_deref()?;
         let mut before = old.reservation?;
-        before.places.retain(|old| new.places.iter().any(|place| place.covers(old)));
+        // A domain counts as kept only if all of its old usage stays.
+        before.places.retain(|had| new.places.iter().any(|place| place.covers(had)));
         progress.moved.insert(entry.id, before);
         Some(Decision::Reassign { key: old.key, uid: old.uid, admission })
     }

@@ -23,7 +23,7 @@ use super::room::rooms;
 /// The least pause between two computations.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A computation takes at most one part in this many of the time.
+/// The pause after a computation is at least this many times as long as the computation.
 const SHARE: u32 = 50;
 
 /// A watch that fails for longer makes the room unknown. A watch counts as failing for up to 95 s
@@ -168,8 +168,12 @@ async fn follow(
 /// The room of each flavor. With thousands of nodes this takes longer than a task may.
 async fn compute(stores: Stores, flavors: Vec<ResourceFlavor>) -> Vec<v1::FlavorRoom> {
     let computed = tokio::task::spawn_blocking(move || rooms(&stores.free_nodes(), &flavors)).await;
-    // It ends with the runtime.
-    computed.unwrap_or_default()
+    match computed {
+        Ok(rooms) => rooms,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The runtime ends.
+        Err(_) => Vec::new(),
+    }
 }
 
 #[cfg(test)]

@@ -137,9 +137,8 @@ impl Examiner {
         let kind = job.kind;
         let marked = is_marked(kind);
         let selector = if marked {
-            let own = Some(&job.labels).filter(|labels| !labels.is_empty());
-            let marks = format!("{}={}", names::HUB_ID, self.hub_id);
-            [Some(&marks), own].into_iter().flatten().cloned().collect::<Vec<_>>().join(",")
+            let hub = format!("{}={}", names::HUB_ID, self.hub_id);
+            if job.labels.is_empty() { hub } else { format!("{hub},{}", job.labels) }
         } else {
             pod_selector(kind, &job.target.name, &job.target.uid).labels
         };

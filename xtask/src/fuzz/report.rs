@@ -66,7 +66,7 @@ impl fmt::Display for Count {
         if self.named > 0 {
             write!(
                 f,
-                ", {} known differences of pods without requests (docs/compatibility.md)",
+                ", {} known differences (docs/conformance.md, docs/compatibility.md)",
                 self.named
             )?;
         }

@@ -1,7 +1,7 @@
-//! How often a cluster may start a session. Pure.
+//! How often a cluster may start a session, or call the enrolment service. Pure.
 //!
-//! Each start and end costs the dispatcher a pass over the cluster's workloads and the waiting
-//! ones.
+//! Each start and end of a session costs the dispatcher a pass over the cluster's workloads and the
+//! waiting ones. Each call costs a signature or a read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,24 +9,24 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 #[derive(Debug)]
-pub(super) struct SessionRateLimiter {
-    /// Sessions that a cluster may start in a burst.
+pub(super) struct ClusterRateLimiter {
+    /// Actions of a cluster in a burst.
     burst: u32,
-    /// Time after which a cluster may start one more.
+    /// Time after which a cluster may act once more.
     every: Duration,
-    /// When each cluster would have started its sessions, had it left `every` between them. Past
-    /// times are dropped.
+    /// When each cluster would have acted, had it left `every` between its actions. Past times are
+    /// dropped.
     paced: BTreeMap<String, Instant>,
 }
 
-impl SessionRateLimiter {
+impl ClusterRateLimiter {
     pub(super) fn new(burst: u32, every: Duration) -> Self {
         Self { burst: burst.max(1), every, paced: BTreeMap::new() }
     }
 
-    /// Whether a cluster may start a session now. The error is the time to wait.
+    /// Whether a cluster may act now. The error is the time to wait.
     pub(super) fn admit(&mut self, cluster: &str, now: Instant) -> Result<(), Duration> {
-        // Dropping past times bounds the map by the clusters that started a session lately.
+        // Dropping past times bounds the map by the clusters that acted lately.
         self.paced.retain(|_, paced| *paced > now);
         let paced = self.paced.get(cluster).copied().unwrap_or(now);
         let ahead = paced.saturating_duration_since(now);
@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn session_rate_is_limited_by_cluster() {
         let (mut limiter, begin) =
-            (SessionRateLimiter::new(8, Duration::from_secs(2)), Instant::now());
+            (ClusterRateLimiter::new(8, Duration::from_secs(2)), Instant::now());
         let mut begun = 0;
         // A thousand a second for a minute.
         for number in 0..60_000 {
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn refused_session_returns_the_wait() {
         let (mut limiter, now) =
-            (SessionRateLimiter::new(1, Duration::from_secs(2)), Instant::now());
+            (ClusterRateLimiter::new(1, Duration::from_secs(2)), Instant::now());
         assert_eq!(limiter.admit("west", now), Ok(()));
         let wait = limiter.admit("west", now + Duration::from_millis(500)).unwrap_err();
         assert_eq!(wait, Duration::from_millis(1500));
