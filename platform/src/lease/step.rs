@@ -77,6 +77,9 @@ pub struct State {
     seen: Option<(String, Instant)>,
 }
 
+/// The least time for an attempt, if so much is left.
+const LEAST_ATTEMPT: Duration = Duration::from_secs(2);
+
 impl State {
     /// Decides about the Lease as it was read at `now`.
     pub fn step(
@@ -146,12 +149,13 @@ impl State {
     }
 
     /// Deadline of one attempt: at most half of the renewal time, so that a request that hangs leaves
-    /// time for another.
+    /// time for another. With a renewal time below four seconds it may take the rest of it, because a
+    /// busy API server answers late more often than never.
     pub fn attempt_timeout(&self, timing: Timing, now: Instant) -> Duration {
         let left = self
             .renewed
             .map_or(timing.renew, |sent| (sent + timing.renew).saturating_duration_since(now));
-        left.min(timing.renew / 2)
+        left.min((timing.renew / 2).max(LEAST_ATTEMPT))
     }
 
     /// Pause before the next attempt.
