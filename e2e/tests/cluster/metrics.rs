@@ -329,6 +329,7 @@ const NOT_ON_THE_HUB: &[(&str, &str)] = &[
 /// The same for the agent.
 const NOT_ON_THE_AGENT: &[(&str, &str)] = &[
     ("evict", "an eviction"),
+    ("finished_workloads", "a finished Workload that stays: the hub removes its copies"),
     ("preempt", "a preemption"),
     ("slices", "an elastic job that grows"),
     ("checks_wait_time", "an admission check"),
