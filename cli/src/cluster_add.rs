@@ -260,7 +260,7 @@ struct Link {
 }
 
 impl Link {
-    /// None if the hub has not looked at the cluster.
+    /// None until the hub has reconciled the MultiKueueCluster.
     fn of(cluster: &MultiKueueCluster) -> Option<Self> {
         let status = cluster.status.as_ref()?;
         let active = conditions::find(&status.conditions, conditions::ACTIVE)?;
@@ -284,7 +284,7 @@ impl Link {
 /// The end of a wait for the hub's status.
 #[derive(Clone, Copy)]
 enum Until<'a> {
-    /// The hub has looked at the cluster.
+    /// The hub has reconciled the MultiKueueCluster.
     Seen,
     /// It is connected, by another session than this one.
     Connected(Option<&'a str>),

@@ -50,8 +50,8 @@ pub(super) async fn add(
     let is_new =
         apply_secret(client, &args.hub_namespace, &name, &json!({"kubeconfig": text})).await?;
     apply_cluster(client, &args.name, &source).await?;
-    // The hub ends the session of an earlier kubeconfig within seconds. Until then the status is of
-    // that session.
+    // The hub ends the session of an earlier kubeconfig within seconds. Until then the status
+    // describes the earlier session.
     let earlier = before.as_ref().and_then(Link::of).and_then(|link| link.session);
     let earlier = earlier.filter(|_| is_new);
     let link = wait_for_link(client, args, Until::Connected(earlier.as_deref())).await?;

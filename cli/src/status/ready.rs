@@ -10,6 +10,7 @@ use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use switchyard_api::names;
+use switchyard_jobs::meta::LABEL_VALUE_MAX;
 
 use super::PAGE;
 use crate::job_row::{JobRow, JobState, ReadyPods};
@@ -17,9 +18,6 @@ use crate::job_row::{JobRow, JobState, ReadyPods};
 /// Kinds whose pods are labelled with the name of their Workload. All pods of a hub's objects mirror
 /// the pods on the worker.
 const GROUPED: [&str; 2] = ["StatefulSet", "LeaderWorkerSet"];
-
-/// The most characters of a label's value, in Kubernetes.
-const LABEL_VALUE_MAX: usize = 63;
 
 /// By namespace, and the name of a Job or a pod group.
 type Counts = BTreeMap<(String, String), ReadyPods>;

@@ -78,10 +78,10 @@ impl Program {
     }
 }
 
-/// Compares a page with the families of `docs/metric-families.md`, both ways. Each family that the
-/// program shows by that page is there, unless a part of its name is among `unseen`. Each family
-/// that is there is documented, with its help text, type, labels and buckets. `custom` are the labels
-/// that come from ClusterQueues.
+/// Compares the metrics of a program with the families of `docs/metric-families.md`, both ways. The
+/// program shows each documented family, unless a part of its name is among `unseen`. The page
+/// documents each shown family, with its help text, type, labels and buckets. The configuration adds
+/// the labels `custom` to families of ClusterQueues.
 fn compare(
     program: Program,
     text: &str,
