@@ -8,11 +8,18 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(70);
 
 /// Runs a request with a deadline. A request that missed its deadline may still have taken effect.
 pub async fn with_deadline<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-    match tokio::time::timeout(ANSWER_DEADLINE, request).await {
+    within(ANSWER_DEADLINE, request).await
+}
+
+/// As [`with_deadline`], with another deadline.
+pub async fn within<T>(
+    deadline: Duration,
+    request: impl Future<Output = kube::Result<T>>,
+) -> kube::Result<T> {
+    match tokio::time::timeout(deadline, request).await {
         Ok(answer) => answer,
         Err(_) => {
-            let message =
-                format!("no answer from the API server within {} s", ANSWER_DEADLINE.as_secs());
+            let message = format!("no answer from the API server within {} s", deadline.as_secs());
             Err(kube::Error::Service(message.into()))
         }
     }

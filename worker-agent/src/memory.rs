@@ -21,6 +21,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use switchyard_api::names;
+use switchyard_platform::api_call::within;
 use tokio::sync::watch;
 
 /// The Lease, in the agent's own namespace.
@@ -51,7 +52,7 @@ impl Memory {
 
     /// Reads the memory. Waits for an unavailable API server.
     pub(crate) async fn recall(&self) -> Remembered {
-        let read = || async { answered(self.api.get_opt(LEASE)).await };
+        let read = || async { within(ANSWER_DEADLINE, self.api.get_opt(LEASE)).await };
         let notify = |error: &kube::Error, wait: Duration| {
             tracing::warn!(%error, ?wait, lease = LEASE, "cannot be read, will try again");
         };
@@ -92,9 +93,11 @@ impl Memory {
             field_manager: Some(names::FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        match answered(self.api.patch(LEASE, &params, &Patch::Merge(&lease))).await {
+        match within(ANSWER_DEADLINE, self.api.patch(LEASE, &params, &Patch::Merge(&lease))).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => {
-                answered(self.api.create(&PostParams::default(), &lease)).await.map(drop)
+                within(ANSWER_DEADLINE, self.api.create(&PostParams::default(), &lease))
+                    .await
+                    .map(drop)
             }
             other => other.map(drop),
         }
@@ -107,11 +110,6 @@ const RETRY: Duration = Duration::from_secs(1);
 fn retries() -> ExponentialBuilder {
     let backoff = ExponentialBuilder::default().with_jitter().without_max_times();
     backoff.with_min_delay(Duration::from_millis(200)).with_max_delay(Duration::from_secs(5))
-}
-
-async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-    let late = |_| kube::Error::Service(format!("no answer within {ANSWER_DEADLINE:?}").into());
-    tokio::time::timeout(ANSWER_DEADLINE, request).await.map_err(late)?
 }
 
 fn to_lease(remembered: Remembered, hub_id: &str, now: Timestamp) -> Lease {

@@ -74,8 +74,8 @@ pub use events::{DispatchEvent, WriteOutcome, WriteResult};
 pub use flavor_pins::{ClusterPins, FlavorMismatch, FlavorName, PinRules};
 pub use live_sessions::LiveSessions;
 pub use observation_cache::{LastObservation, ObservationCache};
-use observations::is_running;
 pub use observations::{CopyOrigin, Observation, PreemptionGate, is_terminal};
+use observations::{has_reason, is_running};
 pub use settings::{BreakerLimits, DispatchMode, DispatcherSettings, StoreLoss};
 use workload::JobKey;
 pub use workload::{

@@ -82,7 +82,12 @@ impl From<&proto::Origin> for CopyOrigin {
 /// [`State::Running`] only means that pods are left.
 pub(crate) fn is_running(state: State, reasons: &[Reason]) -> bool {
     let ends = [switchyard_proto::DELETED_ON_WORKER, switchyard_proto::STOPPING];
-    state == State::Running && !reasons.iter().any(|reason| ends.contains(&reason.code.as_str()))
+    state == State::Running && !has_reason(reasons, &ends)
+}
+
+/// Whether one of the reasons has one of these codes.
+pub(crate) fn has_reason(reasons: &[Reason], codes: &[&str]) -> bool {
+    reasons.iter().any(|reason| codes.contains(&reason.code.as_str()))
 }
 
 /// State of a copy's preemption gate.

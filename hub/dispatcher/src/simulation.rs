@@ -4,8 +4,8 @@
 //! the dispatcher at any step, lost answers of writes, evictions by either side, deletions. With
 //! Kueue's dispatchers, several clusters keep copies and preempt one after the other. Jobs grow
 //! while they run, so that another slice takes over their copy. Clusters lack flavors, and
-//! administrators change the rules for pins. In every third world no job grows, but one is a replica
-//! that follows another, and pods do not become ready (`onStuck`).
+//! administrators change the rules for pins. In every third world no job grows; there, one workload
+//! is a later replica of another one's object, and some pods never become ready (`onStuck`).
 //!
 //! Checked after every step: at most one attempt may run, and only the one that the API names, with
 //! quota, and in the flavor that it is charged to. A workload is withdrawn as stuck only after

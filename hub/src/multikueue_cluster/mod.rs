@@ -19,6 +19,7 @@ use switchyard_api::v1beta2::{
     AdmissionCheck, AdmissionCheckStatus, ClusterQueue, MultiKueueCluster, MultiKueueClusterStatus,
 };
 use switchyard_controller::Context;
+use switchyard_platform::api_call::within;
 use switchyard_platform::store::{Change, Store};
 use switchyard_platform::work_queue::{self, Outcome, Queue};
 use switchyard_platform::write::{Target, WriteError};
@@ -42,7 +43,7 @@ enum ReconcileKey {
 }
 
 /// Deadline of [`ClusterLookup::look_up`].
-const LOOK_UP: std::time::Duration = std::time::Duration::from_secs(10);
+const LOOK_UP: Duration = Duration::from_secs(10);
 
 /// MultiKueueClusters for the authorization of agents.
 pub struct StoredClusters {
@@ -61,10 +62,8 @@ impl ClusterLookup for StoredClusters {
     fn look_up<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<String>> {
         let api: Api<MultiKueueCluster> = Api::all(self.client.clone());
         Box::pin(async move {
-            let found = tokio::time::timeout(LOOK_UP, api.get_opt(name)).await;
+            let found = within(LOOK_UP, api.get_opt(name)).await;
             let cluster = found
-                .inspect_err(|_| tracing::warn!(cluster = name, within = ?LOOK_UP, "cluster not read in time"))
-                .ok()?
                 .inspect_err(|error| tracing::warn!(cluster = name, %error, "cluster not read"))
                 .ok()??;
             may_have_agent(&cluster).then(|| cluster.uid()).flatten()

@@ -14,7 +14,7 @@
 
 use super::Dispatcher;
 use super::tracked_workload::{Remote, TrackedWorkload};
-use crate::{DispatchAction, Name, Phase, State, UnixMillis, is_terminal};
+use crate::{DispatchAction, Name, Phase, State, UnixMillis, has_reason, is_terminal};
 
 /// State of the committed attempt, if a later one is on another cluster.
 #[derive(PartialEq, Eq)]
@@ -38,8 +38,7 @@ impl Remote {
             // A Workload that ended without a job was an offer.
             state => is_terminal(*state) && has_job != Some(false),
         };
-        let is_stopping =
-            self.reasons.iter().any(|reason| reason.code == switchyard_proto::STOPPING);
+        let is_stopping = has_reason(&self.reasons, &[switchyard_proto::STOPPING]);
         let state = match self.state {
             Some(State::Running) if is_stopping => Some(State::Suspended),
             Some(State::Running) if !self.runs() => Some(State::Evicted),

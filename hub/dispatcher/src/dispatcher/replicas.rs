@@ -129,12 +129,14 @@ impl Dispatcher {
         known && replica.left(cluster)
     }
 
-    /// Whether a cluster that reported its capacity has room for all replicas of the workload's
-    /// object now.
+    /// Whether a cluster with room for the workload has it for all replicas of its object now.
     pub(super) fn fits_all_replicas_now(&self, entry: &TrackedWorkload, cluster: &Name) -> bool {
+        let facts = &entry.facts;
+        let Some(Replica::First(all)) = &facts.replica else { return true };
         let Some(known) = self.clusters.get(cluster) else { return false };
-        let pins = self.cluster_pins(&entry.facts, entry.check(), cluster);
-        matches!(self.verdict(&entry.facts, &known.capacity, pins), Fit::Now(_))
+        let pins = self.cluster_pins(facts, entry.check(), cluster);
+        let fit = known.capacity.fit(&facts.namespace, &facts.queue, all, pins);
+        matches!(fit, Fit::Now(_))
     }
 
     /// Whether the workload fits. For a first replica, clusters that fit all replicas now come

@@ -15,7 +15,7 @@ use super::preemption_gates::CopyGate;
 use super::refusals::Refusals;
 use crate::{
     CANNOT_SEND, CopyOrigin, DispatchAction, JobKey, MemoryReservation, Name, Phase, Reason, State,
-    Uid, UnixMillis, WorkloadFacts, WorkloadWrite, is_running, is_terminal,
+    Uid, UnixMillis, WorkloadFacts, WorkloadWrite, has_reason, is_running, is_terminal,
 };
 
 /// One workload on one cluster.
@@ -75,12 +75,9 @@ impl Remote {
     /// Whether the cluster may still admit a copy that it refused or evicted: quota may grow,
     /// others may leave, and an evicted Workload is queued again.
     pub(super) fn may_still_fit(&self) -> bool {
-        let has = |codes: &[&str]| {
-            self.reasons.iter().any(|reason| codes.contains(&reason.code.as_str()))
-        };
         match self.state {
-            Some(State::Refused) => !has(&[CANNOT_SEND]),
-            Some(State::Evicted) => !has(OVER),
+            Some(State::Refused) => !has_reason(&self.reasons, &[CANNOT_SEND]),
+            Some(State::Evicted) => !has_reason(&self.reasons, OVER),
             _ => true,
         }
     }

@@ -201,10 +201,8 @@ impl Entry {
                         ObservedState { attempt, state, reasons, is_final: true }
                     }
                     // Its eviction is about to be observed.
-                    State::Reserved
-                        if phase != Phase::Suspend && is_stopped_by_agent(workload, phase) =>
-                    {
-                        lasting(State::Running, vec![stopping()])
+                    State::Reserved if is_stopped_by_agent(workload, phase) => {
+                        lasting(State::Running, stopping(phase))
                     }
                     // The job will report its own end.
                     State::Succeeded | State::Failed | State::Reserved => {
@@ -213,11 +211,8 @@ impl Entry {
                     _ if is_stopped_by_agent(workload, phase) && has_no_pods(job) => {
                         lasting(State::Suspended, Vec::new())
                     }
-                    _ if phase == Phase::Suspend && is_stopped_by_agent(workload, phase) => {
-                        lasting(State::Running, Vec::new())
-                    }
                     _ if is_stopped_by_agent(workload, phase) => {
-                        lasting(State::Running, vec![stopping()])
+                        lasting(State::Running, stopping(phase))
                     }
                     // The Workload that replaced it is about to be observed.
                     State::Evicted
@@ -300,9 +295,13 @@ fn deleted(attempt: u64, message: &str) -> ObservedState {
     ObservedState { attempt, state: State::Evicted, reasons, is_final: true }
 }
 
-fn stopping() -> Reason {
+/// Reasons of a job that the agent has stopped. A hub that ordered it needs none.
+fn stopping(phase: Phase) -> Vec<Reason> {
+    if phase == Phase::Suspend {
+        return Vec::new();
+    }
     let message = "the fence has stopped the job, and its pods are not gone yet";
-    Reason { code: STOPPING.to_owned(), message: message.to_owned() }
+    vec![Reason { code: STOPPING.to_owned(), message: message.to_owned() }]
 }
 
 fn gone(attempt: u64) -> ObservedState {
