@@ -104,6 +104,23 @@ impl<'a> Plugin<'a> {
         api.get(name).await.unwrap().data["spec"].clone()
     }
 
+    /// Waits until a Workload does not count any more after the plugin deleted its Job. The plugin asks
+    /// for no cascade, and for Jobs the API server's default is to orphan: if the garbage collector
+    /// knows the Workload already, the Workload stays without an owner and is finished.
+    async fn ended_with_its_job(&self, name: &str) {
+        let api: Api<Workload> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
+        let check = async || {
+            let Some(workload) = api.get_opt(name).await? else { return Ok(()) };
+            let conditions = workload.status.unwrap_or_default().conditions;
+            let finished = conditions.iter().find(|condition| condition.type_ == "Finished");
+            let reason = finished.map(|condition| condition.reason.as_str());
+            ensure!(reason == Some("OwnerNotFound"), "{conditions:?}");
+            ensure!(workload.metadata.owner_references.is_none(), "it has an owner");
+            Ok(())
+        };
+        wait::eventually(WAIT, format!("Workload {name} to end"), check).await.unwrap();
+    }
+
     async fn gone(&self, kind: &str, name: &str) {
         let api =
             self.cluster.dynamic("kueue.x-k8s.io/v1beta2", kind, &self.namespace).await.unwrap();
@@ -285,7 +302,7 @@ async fn deletes(plugin: &Plugin<'_>) {
     assert!(text.contains("jobs.batch/first deleted (client dry run)"), "{text}");
     let text = plugin.ok(&format!("delete workload {first} --yes")).await;
     assert!(text.contains("jobs.batch/first deleted"), "{text}");
-    plugin.gone("Workload", &first).await;
+    plugin.ended_with_its_job(&first).await;
     plugin.suspended("second", false).await;
     plugin.ok("delete workload --all --yes").await;
     let jobs: Api<Job> = Api::namespaced(plugin.cluster.admin.clone(), &plugin.namespace);

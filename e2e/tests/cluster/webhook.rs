@@ -519,7 +519,8 @@ fn hub_dispatches_jobs_of_its_queues_or_says_why_not() {
         // As before the hub's webhooks were first registered.
         let webhooks: Api<MutatingWebhookConfiguration> = Api::all(cluster.admin.clone());
         webhooks.delete("switchyard", &DeleteParams::default()).await.unwrap();
-        let create = async || bed.job("missed").create(&cluster.admin).await;
+        // Nothing suspends it until the next controller runs, and it must not be finished by then.
+        let create = async || bed.job("missed").run_forever().create(&cluster.admin).await;
         wait::eventually(WAIT, "the API server to forget them", create).await.unwrap();
         let handle = controller(cluster, Role::Hub, false).await;
         let rejected = async || {
