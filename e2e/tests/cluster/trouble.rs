@@ -164,6 +164,55 @@ async fn failed_create(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
     tenant.hub_jobs().delete("builds", &DeleteParams::background()).await.unwrap();
 }
 
+/// Changes the status of the only container of a job's pod on a worker, as its kubelet would.
+async fn report_container(
+    fleet: &Fleet,
+    tenant: &Tenant<'_>,
+    cluster: &str,
+    job: &str,
+    state: Value,
+) {
+    let pods: Api<Pod> = Api::namespaced(fleet.worker(cluster).admin.clone(), tenant.name());
+    let of_job = ListParams::default().labels(&format!("job-name={job}"));
+    let pod = eventually(SOON, format!("a running pod of {job}"), async || {
+        let found = pods.list(&of_job).await?.items.into_iter().next().context("no pod")?;
+        let phase = found.status.as_ref().and_then(|status| status.phase.as_deref());
+        ensure!(phase == Some("Running"), "{phase:?}");
+        Ok(found.name_any())
+    })
+    .await
+    .unwrap();
+    let ready = state.get("running").is_some();
+    let ended = json!({"terminated": {"exitCode": 3, "reason": "Error"}});
+    let container = json!({
+        "name": "main", "image": "i", "imageID": "", "ready": ready, "restartCount": 4,
+        "state": state, "lastState": ended,
+    });
+    let condition = json!({"type": "Ready", "status": if ready { "True" } else { "False" }});
+    let status = json!({"conditions": [condition], "containerStatuses": [container]});
+    let patch = Patch::Merge(json!({ "status": status }));
+    pods.patch_status(&pod, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// The container of a pod ends again and again, and stays up at last.
+async fn crash_loop(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
+    tenant.submit(tenant.job("loops").run_forever()).await.unwrap();
+    let waiting = json!({"reason": "CrashLoopBackOff", "message": "back-off 20s"});
+    report_container(fleet, tenant, cluster, "loops", json!({ "waiting": waiting })).await;
+    let message = is_said(tenant, "loops", "CrashLoop", Instant::now()).await;
+    let ended = "CrashLoopBackOff: back-off 20s; it ended 4 times, last with exit code 3 (Error)";
+    assert!(message.contains(ended), "{message}");
+    let status = command(fleet, &["get", "jobs", "-n", tenant.name()]).await;
+    let line = status.lines().find(|line| line.starts_with("loops")).unwrap();
+    assert!(line.contains(" 0/1 ") && line.contains("CrashLoop"), "{status}");
+    let explained = why(fleet, tenant, "loops").await;
+    let last = "it needs: the container stays up; its logs say why it ends\n";
+    assert!(explained.ends_with(last), "{explained}");
+    report_container(fleet, tenant, cluster, "loops", json!({"running": {}})).await;
+    said(tenant, "loops", FALSE, "Resolved", Instant::now()).await;
+    tenant.hub_jobs().delete("loops", &DeleteParams::background()).await.unwrap();
+}
+
 /// A webhook of the worker that is away fails each creation of the tenant's objects of a kind.
 fn broken_webhook(tenant: &Tenant<'_>, group: &str, resource: &str) -> Value {
     json!({
@@ -274,6 +323,7 @@ fn trouble_on_an_agents_cluster_is_said_and_ends() {
             fleet.tenant("trouble").hub(&quota).worker("west", &quota).make().await.unwrap();
         unschedulable(&fleet, &tenant, "west").await;
         failed_create(&fleet, &tenant, "west").await;
+        crash_loop(&fleet, &tenant, "west").await;
         creation_failed(&fleet, &tenant, "west").await;
         reservation_failed(&fleet, &tenant, "west").await;
     });
@@ -289,6 +339,7 @@ fn trouble_on_a_kubeconfig_cluster_is_said_and_ends() {
             fleet.tenant("trouble").hub(&quota).worker("east", &quota).make().await.unwrap();
         unschedulable(&fleet, &tenant, "east").await;
         failed_create(&fleet, &tenant, "east").await;
+        crash_loop(&fleet, &tenant, "east").await;
     });
 }
 
