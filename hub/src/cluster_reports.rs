@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use switchyard_dispatcher::{BreakerTrip, OrphanView};
 use switchyard_proto::v1 as proto;
 use tokio::sync::Notify;
@@ -23,32 +23,32 @@ pub struct ClusterReports {
 impl ClusterReports {
     /// The capacity of a connected cluster.
     pub fn capacity(&self, cluster: &str) -> Option<Arc<proto::Capacity>> {
-        lock(&self.capacity).get(cluster).cloned()
+        self.capacity.lock().get(cluster).cloned()
     }
 
     /// The last capacity of a cluster that was connected in this term and is not now.
     pub fn last_capacity(&self, cluster: &str) -> Option<Arc<proto::Capacity>> {
-        lock(&self.last).get(cluster).cloned()
+        self.last.lock().get(cluster).cloned()
     }
 
     /// Why the circuit breaker is open. None if it is closed.
     pub fn breaker(&self) -> Option<BreakerTrip> {
-        lock(&self.breaker).clone()
+        self.breaker.lock().clone()
     }
 
     /// The orphans of a cluster. None if the cluster sent no inventory in this term.
     pub fn orphans(&self, cluster: &str) -> Option<Vec<OrphanView>> {
-        lock(&self.orphans).get(cluster).cloned()
+        self.orphans.lock().get(cluster).cloned()
     }
 
     /// Forgets a deleted MultiKueueCluster.
     pub fn forget(&self, cluster: &str) {
-        lock(&self.last).remove(cluster);
-        lock(&self.orphans).remove(cluster);
+        self.last.lock().remove(cluster);
+        self.orphans.lock().remove(cluster);
     }
 
     pub(crate) fn set_orphans(&self, cluster: &str, orphans: Vec<OrphanView>) {
-        let mut known = lock(&self.orphans);
+        let mut known = self.orphans.lock();
         if known.get(cluster) == Some(&orphans) {
             return;
         }
@@ -59,32 +59,28 @@ impl ClusterReports {
 
     /// Forgets all clusters at the end of a term.
     pub(crate) fn forget_all(&self) {
-        lock(&self.last).clear();
-        lock(&self.orphans).clear();
+        self.last.lock().clear();
+        self.orphans.lock().clear();
     }
 
     pub(crate) fn set_breaker(&self, open: Option<&BreakerTrip>) {
-        *lock(&self.breaker) = open.cloned();
+        *self.breaker.lock() = open.cloned();
         self.changed.notify_one();
     }
 
     pub(crate) fn set(&self, cluster: &str, capacity: proto::Capacity) {
-        lock(&self.capacity).insert(cluster.to_owned(), Arc::new(capacity));
+        self.capacity.lock().insert(cluster.to_owned(), Arc::new(capacity));
         self.changed.notify_one();
     }
 
     /// A session has ended. Keeps its capacity report if the MultiKueueCluster still exists.
     pub(crate) fn left(&self, cluster: &str, exists: bool) {
-        let gone = lock(&self.capacity).remove(cluster);
+        let gone = self.capacity.lock().remove(cluster);
         if let Some(gone) = gone.filter(|_| exists) {
-            lock(&self.last).insert(cluster.to_owned(), gone);
+            self.last.lock().insert(cluster.to_owned(), gone);
         }
         self.changed.notify_one();
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock()
 }
 
 #[cfg(test)]

@@ -1,10 +1,8 @@
 //! Limits log lines that a client can cause.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Lines per window.
@@ -25,7 +23,7 @@ struct Window {
 impl LogLimit {
     /// `Some` if a line may be written now, with the number of lines suppressed since the last one.
     pub fn admit(&self, now: Instant) -> Option<u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(now)
+        self.0.lock().admit(now)
     }
 }
 

@@ -5,10 +5,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
@@ -102,7 +103,7 @@ impl<K: Ord + Clone> Default for Queue<K> {
 impl<K: Ord + Clone> Queue<K> {
     /// Queues `key` for the next free worker.
     pub fn add(&self, key: K) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.enqueue(key) {
             drop(state);
             self.notify.notify_one();
@@ -115,7 +116,7 @@ impl<K: Ord + Clone> Queue<K> {
         if delay.is_zero() {
             return self.add(key);
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let at = Instant::now() + delay;
         if let Some(planned) = state.due.get(&key).copied() {
             if planned.0 <= at {
@@ -134,7 +135,7 @@ impl<K: Ord + Clone> Queue<K> {
     /// Number of keys that are ready now.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.lock().ready.len()
+        self.state.lock().ready.len()
     }
 
     #[must_use]
@@ -147,7 +148,7 @@ impl<K: Ord + Clone> Queue<K> {
         loop {
             let notified = self.notify.notified();
             let wake = {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 state.promote(Instant::now());
                 if let Some(key) = state.ready.pop_front() {
                     state.queued.remove(&key);
@@ -168,7 +169,7 @@ impl<K: Ord + Clone> Queue<K> {
 
     /// Returns a key after its run.
     pub fn done(&self, key: &K, outcome: Outcome) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.running.remove(key);
         let delay = match outcome {
             Outcome::Done => {
@@ -193,10 +194,6 @@ impl<K: Ord + Clone> Queue<K> {
         if let Some(delay) = delay {
             self.add_after(key.clone(), delay);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<K>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,12 +3,10 @@
 //! workers. Switchyard sends the objects and mirrors their status. It knows only the name of the
 //! kind and that `spec.managedBy` names the controller.
 
-use std::sync::{
-    PoisonError, RwLock,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
+use parking_lot::RwLock;
 use serde_json::{Value, json};
 
 use super::remote::remote_object;
@@ -44,7 +42,7 @@ pub(super) fn made(name: &str) -> Option<&'static dyn JobKind> {
     if name.contains('/') || [kind, version, group].iter().any(|part| part.is_empty()) {
         return None;
     }
-    let mut named = NAMED.write().unwrap_or_else(PoisonError::into_inner);
+    let mut named = NAMED.write();
     if let Some(known) = named.iter().find(|known| known.id.framework == name) {
         return Some(*known);
     }
@@ -70,7 +68,7 @@ pub(super) fn in_place_of_built_in(group: &str, kind: &str) -> Option<&'static d
 
 /// The external kind of this group and name, if the configuration named it.
 pub(super) fn named(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
-    let named = NAMED.read().unwrap_or_else(PoisonError::into_inner);
+    let named = NAMED.read();
     let found =
         named.iter().copied().find(|known| known.id.group == group && known.id.kind == kind)?;
     Some(found)

@@ -1,10 +1,8 @@
 //! Which workloads use which ResourceClaimTemplate. A change of a template changes their requests.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
+use parking_lot::Mutex;
 use switchyard_api::v1beta2::Workload;
 
 use switchyard_platform::store::{Change, Key};
@@ -20,7 +18,7 @@ impl DeviceClaims {
         if before == after {
             return;
         }
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         for template in before {
             if let Some(workloads) = all.get_mut(&template) {
                 workloads.remove(&change.key);
@@ -35,11 +33,7 @@ impl DeviceClaims {
     }
 
     pub(super) fn of(&self, template: &Key) -> Vec<Key> {
-        self.lock().get(template).into_iter().flatten().cloned().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, BTreeSet<Key>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().get(template).into_iter().flatten().cloned().collect()
     }
 }
 
@@ -84,6 +78,6 @@ mod tests {
         claims.follow(&change(Some(claiming("a", "one")), Some(claiming("a", "two"))));
         claims.follow(&change(Some(claiming("b", "one")), None));
         assert_eq!(claims.of(&Key::new("ns", "two")), [Key::new("ns", "a")]);
-        assert_eq!(claims.0.lock().unwrap().len(), 1);
+        assert_eq!(claims.0.lock().len(), 1);
     }
 }

@@ -2,10 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use kube::Resource;
+use parking_lot::Mutex;
 use switchyard_api::v1beta2::Workload;
 use switchyard_scheduler::{Name, RefusedReason, WorkloadKey};
 use tokio::sync::Notify;
@@ -45,7 +46,7 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     pub(crate) fn take(&self) -> Batch {
-        std::mem::take(&mut *self.lock())
+        std::mem::take(&mut *self.batch.lock())
     }
 
     /// Returns when something was added since the last `take`.
@@ -54,38 +55,38 @@ impl Inbox {
     }
 
     pub(crate) fn add(&self, kind: ObjectKind, key: Key) {
-        self.lock().objects.insert((kind, key));
+        self.batch.lock().objects.insert((kind, key));
         self.notify.notify_one();
     }
 
     pub(crate) fn add_workload(&self, key: Key) {
-        self.lock().workloads.insert(key);
+        self.batch.lock().workloads.insert(key);
         self.notify.notify_one();
     }
 
     fn add_pod(&self, key: Key) {
-        self.lock().pods.insert(key);
+        self.batch.lock().pods.insert(key);
         self.notify.notify_one();
     }
 
     /// Whether the engine has not read this workload's newest state.
     pub(crate) fn holds_workload(&self, key: &Key) -> bool {
-        self.lock().workloads.contains(key)
+        self.batch.lock().workloads.contains(key)
     }
 
     pub(crate) fn refuse(&self, key: WorkloadKey, uid: Name, reason: RefusedReason) {
-        self.lock().refused.insert(key, (uid, reason));
+        self.batch.lock().refused.insert(key, (uid, reason));
         self.notify.notify_one();
     }
 
     /// A decided eviction was not written.
     pub(crate) fn preemption_failed(&self, key: WorkloadKey) {
-        self.lock().preemption_failed.insert(key);
+        self.batch.lock().preemption_failed.insert(key);
         self.notify.notify_one();
     }
 
     pub(crate) fn retry(&self, key: WorkloadKey) {
-        self.lock().retries.insert(key);
+        self.batch.lock().retries.insert(key);
         self.notify.notify_one();
     }
 
@@ -142,10 +143,6 @@ impl Inbox {
     fn follow<K: Resource + 'static>(self: &Arc<Self>, store: &Store<K>, kind: ObjectKind) {
         let inbox = self.clone();
         store.subscribe(move |change| inbox.add(kind, change.key.clone()));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Batch> {
-        self.batch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,10 +1,8 @@
 //! The engine's figures, published for readers. Each queue's figures are one immutable value.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
+use parking_lot::RwLock;
 use switchyard_scheduler::{
     Amount, ChangedQueues, CohortView, Engine, InactiveCause, LargestFreeDomain, LocalQueueKey,
     Name, PastUsage, ResourceQuota, ResourceUsage,
@@ -94,49 +92,45 @@ impl Views {
 
     #[must_use]
     pub fn cluster_queue(&self, name: &str) -> Option<Arc<ClusterQueueFigures>> {
-        self.cluster_queues.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.cluster_queues.read().get(name).cloned()
     }
 
     #[must_use]
     pub fn local_queue(&self, namespace: &str, name: &str) -> Option<Arc<LocalQueueFigures>> {
-        self.local_queues
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&Key::new(namespace, name))
-            .cloned()
+        self.local_queues.read().get(&Key::new(namespace, name)).cloned()
     }
 
     #[must_use]
     pub fn cluster_queues(&self) -> BTreeMap<String, Arc<ClusterQueueFigures>> {
-        self.cluster_queues.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.cluster_queues.read().clone()
     }
 
     #[must_use]
     pub fn local_queues(&self) -> BTreeMap<Key, Arc<LocalQueueFigures>> {
-        self.local_queues.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.local_queues.read().clone()
     }
 
     /// The figures of a Cohort, with or without an object.
     #[must_use]
     pub fn cohort(&self, name: &str) -> Option<Arc<CohortView>> {
-        self.cohorts.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.cohorts.read().get(name).cloned()
     }
 
     #[must_use]
     pub fn cohorts(&self) -> BTreeMap<String, Arc<CohortView>> {
-        self.cohorts.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.cohorts.read().clone()
     }
 
     /// The largest free domain of each level of each flavor with a topology.
     #[must_use]
     pub fn largest_free_domains(&self) -> Arc<Vec<LargestFreeDomain>> {
-        self.topologies.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.topologies.read().clone()
     }
 
     /// Publishes the largest free domains. Returns whether they changed.
     pub(crate) fn update_topologies(&self, engine: &Engine) -> bool {
         let now = engine.largest_free_domains();
-        let mut known = self.topologies.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.topologies.write();
         let changed = **known != now;
         if changed {
             *known = Arc::new(now);
@@ -152,7 +146,7 @@ impl Views {
     pub(crate) fn update(&self, engine: &Engine, changed: &ChangedQueues) {
         for name in &changed.cohorts {
             let view = engine.cohort(name);
-            let mut cohorts = self.cohorts.write().unwrap_or_else(PoisonError::into_inner);
+            let mut cohorts = self.cohorts.write();
             match view {
                 Some(view) => drop(cohorts.insert(name.to_string(), Arc::new(view))),
                 None => drop(cohorts.remove(&**name)),
@@ -163,7 +157,7 @@ impl Views {
         for name in &changed.cluster_queues {
             let figures = cluster_queue(engine, name, self.resources);
             let active = figures.as_ref().map(|figures| figures.inactive.is_empty());
-            let mut queues = self.cluster_queues.write().unwrap_or_else(PoisonError::into_inner);
+            let mut queues = self.cluster_queues.write();
             let before = match figures {
                 Some(figures) => queues.insert(name.to_string(), Arc::new(figures)),
                 None => queues.remove(&**name),
@@ -177,7 +171,7 @@ impl Views {
         for key in &changed.local_queues {
             let figures = local_queue(engine, key);
             let slot = Key { namespace: key.namespace.clone(), name: key.name.clone() };
-            let mut queues = self.local_queues.write().unwrap_or_else(PoisonError::into_inner);
+            let mut queues = self.local_queues.write();
             match figures {
                 Some(figures) => drop(queues.insert(slot.clone(), Arc::new(figures))),
                 None => drop(queues.remove(&slot)),

@@ -1,10 +1,9 @@
 //! Shares of ClusterQueues under fair sharing. As in Kueue, the last share of a deleted queue
 //! stays.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
 
 use super::{Families, Gauges};
 
@@ -20,7 +19,7 @@ pub(crate) struct LastShares(Mutex<BTreeMap<String, Share>>);
 impl LastShares {
     /// The current shares, with those of deleted queues.
     fn update(&self, mut now: BTreeMap<String, Share>) -> BTreeMap<String, Share> {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.lock();
         let gone: Vec<_> = std::mem::take(&mut *last)
             .into_iter()
             .filter(|(name, _)| !now.contains_key(name))

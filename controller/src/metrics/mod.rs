@@ -13,7 +13,7 @@ mod series;
 
 use std::{
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicU8, Ordering},
     },
     time::Duration,
@@ -29,6 +29,7 @@ use labels::{
 pub use lifecycle::Readiness;
 use lifecycle::{LifecycleMetrics, long_waits, waits};
 pub(crate) use local_queue_filter::LocalQueueFilter;
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::text,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -129,15 +130,14 @@ impl Default for Metrics {
 impl Metrics {
     /// Registers further metrics in the same `/metrics`.
     pub fn register(&self, register: impl FnOnce(&mut Registry)) {
-        register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+        register(&mut self.registry.lock());
     }
 
     #[must_use]
     pub fn render(&self) -> String {
         let mut page = String::new();
         // Writing into a String cannot fail.
-        let _ =
-            text::encode(&mut page, &self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+        let _ = text::encode(&mut page, &self.registry.lock());
         match self.custom.get() {
             Some(custom) => custom.add_to(&page),
             None => page,

@@ -3,9 +3,9 @@
 use std::{
     collections::{BTreeMap, HashSet},
     hash::Hash,
-    sync::{Mutex, PoisonError},
 };
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::{
     counter::Counter, family::Family, gauge::Gauge, histogram::Histogram,
 };
@@ -35,7 +35,7 @@ impl<L: BelongsToQueue + Clone + Hash + Eq, M: Clone> Series<L, M> {
 
     /// Removes all series of a queue.
     pub(super) fn remove(&self, queue: &Key) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         for labels in known.remove(queue).unwrap_or_default() {
             self.family.remove(&labels);
         }
@@ -43,7 +43,7 @@ impl<L: BelongsToQueue + Clone + Hash + Eq, M: Clone> Series<L, M> {
 
     fn with(&self, labels: &L, act: impl FnOnce(&M)) {
         // Held to the end, so that [`Self::remove`] cannot miss a series created meanwhile.
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let of_queue = known.entry(labels.queue()).or_default();
         if !of_queue.contains(labels) {
             of_queue.insert(labels.clone());

@@ -2,10 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use kube::Resource;
+use parking_lot::Mutex;
 use switchyard_api::v1beta2::Workload;
 
 use switchyard_platform::store::{Change, Key, Store};
@@ -21,12 +22,8 @@ struct Members {
 }
 
 impl Chains {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Members>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn all(&self) -> Vec<Key> {
-        self.lock().keys().cloned().collect()
+        self.0.lock().keys().cloned().collect()
     }
 
     /// The workloads and pods of a chain that the stores have.
@@ -36,7 +33,7 @@ impl Chains {
         workloads: &Store<Workload>,
         pods: &Store<P>,
     ) -> (Vec<Arc<Workload>>, Vec<Arc<P>>) {
-        let chains = self.lock();
+        let chains = self.0.lock();
         let Some(members) = chains.get(chain) else { return (Vec::new(), Vec::new()) };
         (
             members.workloads.iter().filter_map(|key| workloads.by_key(key)).collect(),
@@ -74,7 +71,7 @@ impl Chains {
             // The usual case: most workloads are in no chain.
             return BTreeSet::new();
         }
-        let mut chains = self.lock();
+        let mut chains = self.0.lock();
         if let Some(before) = before.as_ref().filter(|before| after.as_ref() != Some(before))
             && let Some(members) = chains.get_mut(before)
         {

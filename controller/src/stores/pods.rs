@@ -3,7 +3,7 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use k8s_openapi::{
@@ -12,6 +12,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::Resource;
+use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 use switchyard_api::names;
 use switchyard_jobs::pod_requests::{RequestDefaults, pod_requests};
@@ -244,7 +245,7 @@ const MIN_CLEANUP: usize = 1_000;
 
 impl InternedRequests {
     fn shared(&self, requests: Requests) -> Arc<Requests> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if let Some(shape) = known.interned.get(&requests) {
             return shape.clone();
         }
@@ -326,7 +327,7 @@ pub(crate) mod tests {
         for cpu in 0..5 * i64::try_from(MIN_CLEANUP).unwrap() {
             ask(cpu);
         }
-        assert!(interned.0.lock().unwrap().interned.len() <= MIN_CLEANUP);
+        assert!(interned.0.lock().interned.len() <= MIN_CLEANUP);
         assert!(Arc::ptr_eq(&kept, &ask(1)));
     }
 }

@@ -3,10 +3,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use switchyard_jobs::meta::Controller;
 
 use switchyard_platform::object::Object;
@@ -42,13 +43,9 @@ struct Answer {
 }
 
 impl RecentOwners {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The cached answer, if it still holds.
     pub(crate) fn get(&self, namespace: &str, owner: &Controller, now: Instant) -> Option<Found> {
-        let state = self.state();
+        let state = self.0.lock();
         let answer = state.answers.get(&owner.uid)?;
         let fits = answer.namespace == namespace && answer.owner == *owner && holds(answer.at, now);
         fits.then(|| answer.found.clone())
@@ -56,7 +53,7 @@ impl RecentOwners {
 
     /// Caches an answer and evicts expired ones, or the oldest.
     pub(crate) fn keep(&self, namespace: &str, owner: &Controller, found: Found, now: Instant) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         while state.order.len() >= KEPT
             || state.order.front().is_some_and(|(at, _)| !holds(*at, now))
         {
@@ -73,7 +70,7 @@ impl RecentOwners {
 
     /// Records whether owners of a kind may be read. Returns whether it became forbidden just now.
     pub(crate) fn is_forbidden_now(&self, owner: &Controller, forbidden: bool) -> bool {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if !forbidden && state.forbidden.is_empty() {
             return false;
         }
@@ -122,17 +119,17 @@ mod tests {
         for i in 0..=KEPT {
             recent.keep("ns", &owner(&i.to_string()), None, at(i));
         }
-        assert_eq!(recent.state().answers.len(), KEPT);
+        assert_eq!(recent.0.lock().answers.len(), KEPT);
         assert!(recent.get("ns", &owner("0"), at(KEPT)).is_none());
         assert!(recent.get("ns", &owner("1"), at(KEPT)).is_some());
         recent.keep("ns", &owner("late"), None, at(KEPT) + HOLDS);
         recent.keep("ns", &owner("late"), None, at(KEPT) + HOLDS);
         let sizes = |state: &State| (state.answers.len(), state.order.len());
-        assert_eq!(sizes(&recent.state()), (1, 2));
+        assert_eq!(sizes(&recent.0.lock()), (1, 2));
         for _ in 0..2 * KEPT {
             recent.keep("ns", &owner("late"), None, at(KEPT) + HOLDS);
         }
-        assert_eq!(sizes(&recent.state()), (1, KEPT));
+        assert_eq!(sizes(&recent.0.lock()), (1, KEPT));
     }
 
     #[test]

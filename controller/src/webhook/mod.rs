@@ -26,16 +26,13 @@ mod secret;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use axum::{Router, extract::Request, http::StatusCode, middleware, response::IntoResponse};
 use crd_conversion::CrdConversion;
 use job_webhook::JobWebhook;
+use parking_lot::Mutex;
 use registrar::{Registrar, service_account};
 use review::{Handler, ReviewRequest};
 use secret::SecretStore;

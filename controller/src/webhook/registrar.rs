@@ -1,10 +1,6 @@
 //! Keeps certificates and webhook configurations up to date.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use k8s_openapi::api::{
     admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
@@ -14,6 +10,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
 };
+use parking_lot::Mutex;
 use switchyard_api::names;
 use switchyard_jobs::enabled_kinds;
 use tokio::sync::{Notify, watch};
@@ -99,7 +96,7 @@ impl Registrar {
             };
             if rewrite {
                 // Overwrite what others have changed.
-                *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                *self.applied.lock() = None;
             }
             bundle = self.renew(bundle).await;
         }
@@ -143,13 +140,13 @@ impl Registrar {
             return true;
         }
         let desired = self.desired(bundle);
-        if self.applied.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(&desired) {
+        if self.applied.lock().as_ref() == Some(&desired) {
             return true;
         }
         match self.apply(&desired).await {
             Ok(()) => {
                 self.ctx.components.set(COMPONENT, true);
-                *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = Some(desired);
+                *self.applied.lock() = Some(desired);
                 tracing::info!(webhooks = ?self.advertise, "webhooks registered");
                 true
             }

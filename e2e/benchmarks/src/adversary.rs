@@ -6,9 +6,10 @@
 mod flood;
 mod report;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use anyhow::{Context, ensure};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Namespace;
@@ -168,7 +169,7 @@ impl<'a> Run<'a> {
     }
 
     async fn both(self) -> anyhow::Result<Outcome> {
-        self.times().begin();
+        self.timeline.lock().begin();
         let before = self.session().await?;
         let quiet = self.part("quiet", 0, false).await?;
         self.floods.send_replace(true);
@@ -176,10 +177,6 @@ impl<'a> Run<'a> {
         self.floods.send_replace(false);
         ensure!(self.session().await? == before, "the session of {WORKER} ended");
         Ok(Outcome { quiet, attacked })
-    }
-
-    fn times(&self) -> std::sync::MutexGuard<'_, Timeline> {
-        self.timeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn session(&self) -> anyhow::Result<String> {
@@ -204,7 +201,7 @@ impl<'a> Run<'a> {
             tokio::time::sleep_until(start + EVERY * u32::try_from(number)?).await;
             let job =
                 self.honest.job(&format!("job-{:05}", first + number)).cpu("100m").run_for(BRIEF);
-            self.times().created(first + number, Instant::now());
+            self.timeline.lock().created(first + number, Instant::now());
             self.honest.submit(job).await?;
             if attacked {
                 self.forge(number).await?;
@@ -220,7 +217,7 @@ impl<'a> Run<'a> {
         }
         let (took, hub) =
             (start.elapsed(), self.fleet.with(HUB, Process::cpu_time)??.saturating_sub(cpu));
-        let waits = Quantiles::of(self.times().waits_of(Step::Pod, counted));
+        let waits = Quantiles::of(self.timeline.lock().waits_of(Step::Pod, counted));
         let sent =
             self.sent().iter().zip(sent).map(|(now, before)| now.saturating_sub(before)).collect();
         let forged = if attacked { 2 * jobs } else { 0 };
@@ -228,7 +225,7 @@ impl<'a> Run<'a> {
     }
 
     fn pods(&self, jobs: std::ops::Range<usize>) -> usize {
-        self.times().waits_of(Step::Pod, jobs).len()
+        self.timeline.lock().waits_of(Step::Pod, jobs).len()
     }
 
     /// A job whose template has forged marks, and a pod on the worker that has them.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use futures::StreamExt;
+use parking_lot::Mutex;
 use serde_json::json;
 use switchyard_flags::bench::burst::{Args, Form};
 use switchyard_flags::bench::system::Kind;
@@ -69,11 +70,11 @@ async fn one(kind: Kind, form: Form, jobs: usize, args: &Args) -> anyhow::Result
     let title = format!("{}, {}", form.name(), kind.name());
     eprintln!("==> {title}: control planes");
     let system = System::start(kind, form).await?;
-    let timeline = Arc::new(std::sync::Mutex::new(Timeline::new(jobs)));
+    let timeline = Arc::new(Mutex::new(Timeline::new(jobs)));
     let watches = Watches::start(&system, form, &timeline).await?;
     let gauge = Gauge::start(&system).await?;
     eprintln!("==> {title}: {jobs} jobs");
-    let start = timeline.lock().unwrap_or_else(std::sync::PoisonError::into_inner).begin();
+    let start = timeline.lock().begin();
     let limit = Duration::from_secs(args.limit);
     let creating = create(&system, jobs, &timeline);
     tokio::pin!(creating);
@@ -87,8 +88,7 @@ async fn one(kind: Kind, form: Form, jobs: usize, args: &Args) -> anyhow::Result
             () = tokio::time::sleep(LOOK) => {}
         }
         watches.check()?;
-        let progress =
-            timeline.lock().unwrap_or_else(std::sync::PoisonError::into_inner).progress()?;
+        let progress = timeline.lock().progress()?;
         let took = start.elapsed();
         if progress.is_done(form, jobs) {
             break (took, false);
@@ -106,7 +106,7 @@ async fn one(kind: Kind, form: Form, jobs: usize, args: &Args) -> anyhow::Result
     }
     let usage = gauge.stop(&system).await?;
     drop(watches);
-    let timeline = timeline.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    let timeline = timeline.lock().clone();
     let what = if cut { "cut" } else { "done" };
     eprintln!("    {what} after {:.1} s: {}", took.as_secs_f64(), timeline.progress()?);
     Ok(Outcome { kind, timeline, took, cut, usage })
@@ -116,15 +116,12 @@ async fn one(kind: Kind, form: Form, jobs: usize, args: &Args) -> anyhow::Result
 async fn create(
     system: &System,
     jobs: usize,
-    timeline: &Arc<std::sync::Mutex<Timeline>>,
+    timeline: &Arc<Mutex<Timeline>>,
 ) -> anyhow::Result<()> {
     let mut creations = futures::stream::iter(0..jobs)
         .map(async |index| {
             let start = Instant::now();
-            timeline
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .created(index, start);
+            timeline.lock().created(index, start);
             system.submit(index, RUN_FOR).await.with_context(|| format!("job {index}"))
         })
         .buffer_unordered(CREATORS);

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use anyhow::bail;
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::batch::v1::Job;
@@ -257,7 +258,7 @@ impl Watches {
             loop {
                 match events.try_next().await {
                     Ok(Some(watcher::Event::Apply(object) | watcher::Event::InitApply(object))) => {
-                        let mut timeline = timeline.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut timeline = timeline.lock();
                         see(&mut timeline, &object, Instant::now());
                     }
                     Ok(Some(watcher::Event::InitDone)) => {

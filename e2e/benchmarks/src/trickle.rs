@@ -3,9 +3,10 @@
 mod report;
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use anyhow::Context;
 use futures::StreamExt;
 use rand::rngs::StdRng;
@@ -90,22 +91,18 @@ impl Run<'_> {
         let timeline = Arc::new(Mutex::new(Timeline::new(args.steady().end)));
         let watches = Watches::start(&system, Form::Finish, &timeline).await?;
         let run = Run { args, title, system, timeline, watches };
-        run.times().begin();
+        run.timeline.lock().begin();
         let idle = run.idle().await?;
         let alone = run.alone().await.context("one at a time")?;
         let steady = run.steady().await.context("at a rate")?;
-        let timeline = run.times().clone();
+        let timeline = run.timeline.lock().clone();
         Ok(Outcome { kind, timeline, idle, alone, steady })
-    }
-
-    fn times(&self) -> std::sync::MutexGuard<'_, Timeline> {
-        self.timeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many of some Jobs are finished.
     fn finished(&self, jobs: &Range<usize>) -> anyhow::Result<usize> {
         self.watches.check()?;
-        let times = self.times();
+        let times = self.timeline.lock();
         times.progress()?;
         Ok(times.waits_of(Step::Finished, jobs.clone()).len())
     }
@@ -185,7 +182,7 @@ impl Run<'_> {
     }
 
     async fn submit(&self, index: usize, time: Duration) -> anyhow::Result<()> {
-        self.times().created(index, Instant::now());
+        self.timeline.lock().created(index, Instant::now());
         self.system.submit(index, time).await.with_context(|| format!("job {index}"))
     }
 }

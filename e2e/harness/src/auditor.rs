@@ -4,11 +4,12 @@
 //! [`GRACE`] fails the test that runs then.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::Once;
 use std::time::Duration;
 
 use futures::future::join_all;
 use kube::Client;
+use parking_lot::Mutex;
 use switchyard::audit::list_cluster;
 pub use switchyard_audit::FindingKind;
 use switchyard_audit::{Cluster, Finding, audit, compare};
@@ -50,7 +51,7 @@ static WATCHED: Mutex<Watched> =
     Mutex::new(Watched { clusters: Vec::new(), expected: Vec::new(), outlasted: Vec::new() });
 
 fn watched<T>(with: impl FnOnce(&mut Watched) -> T) -> T {
-    with(&mut WATCHED.lock().unwrap_or_else(PoisonError::into_inner))
+    with(&mut WATCHED.lock())
 }
 
 /// Audits a cluster from now on. A cluster that is gone cannot be read, and leads to no finding.

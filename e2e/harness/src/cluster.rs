@@ -9,11 +9,12 @@ mod start;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use kube::Client;
+use parking_lot::Mutex;
 
 use crate::ground::Ground;
 use crate::process::Process;
@@ -108,16 +109,12 @@ impl Cluster {
         self.with(part, Process::cpu_time)
     }
 
-    fn processes(&self) -> MutexGuard<'_, BTreeMap<Part, Process>> {
-        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn with<T>(
         &self,
         part: Part,
         act: impl FnOnce(&Process) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        let processes = self.processes();
+        let processes = self.processes.lock();
         let process = processes
             .get(&part)
             .with_context(|| format!("{} has no {}", self.spec.name, part.name()))?;
@@ -125,7 +122,7 @@ impl Cluster {
     }
 
     pub(crate) fn begin_kill(&self) {
-        for process in self.processes().values() {
+        for process in self.processes.lock().values() {
             process.begin_kill();
         }
     }

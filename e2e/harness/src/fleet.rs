@@ -6,9 +6,9 @@ mod tenant;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use anyhow::{Context, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -293,7 +293,7 @@ impl Fleet {
             program = program.with_webhooks()?;
         }
         program.program = program.program.args(flags);
-        self.agent_programs().insert(name.to_owned(), program.clone());
+        self.agent_programs.lock().insert(name.to_owned(), program.clone());
         self.start(name, &program)
     }
 
@@ -303,7 +303,7 @@ impl Fleet {
     /// When it was never started.
     pub fn restart_agent(&self, name: &str) -> anyhow::Result<()> {
         let program = self
-            .agent_programs()
+            .agent_programs.lock()
             .get(name)
             .cloned()
             .with_context(|| format!("{name} had no agent"))?;
@@ -317,7 +317,7 @@ impl Fleet {
     /// When it was never started, or the end of its log.
     pub async fn restart_from(&self, name: &str, binaries: &Path) -> anyhow::Result<()> {
         let of_hub = self.hub_programs.get(name).cloned();
-        let found = of_hub.clone().or_else(|| self.agent_programs().get(name).cloned());
+        let found = of_hub.clone().or_else(|| self.agent_programs.lock().get(name).cloned());
         let mut program = found.with_context(|| format!("{name} was never started"))?;
         program.program = program.program.from_dir(binaries);
         self.kill(name);
@@ -392,7 +392,7 @@ impl Fleet {
 
     /// Kills a program (SIGKILL): the hub, or a worker's agent by its cluster's name.
     pub fn kill(&self, name: &str) {
-        let process = self.processes().remove(name);
+        let process = self.processes.lock().remove(name);
         if let Some(process) = process {
             process.kill();
         }
@@ -403,7 +403,7 @@ impl Fleet {
     /// # Errors
     /// When it does not run.
     pub fn with<T>(&self, name: &str, act: impl FnOnce(&Process) -> T) -> anyhow::Result<T> {
-        let processes = self.processes();
+        let processes = self.processes.lock();
         let process = processes.get(name).with_context(|| format!("{name} does not run"))?;
         Ok(act(process))
     }
@@ -483,7 +483,7 @@ impl Fleet {
     pub fn metrics_ports(&self) -> BTreeMap<String, u16> {
         let hub =
             self.hub_programs.iter().map(|(name, program)| ((*name).to_owned(), program.health));
-        let agents = self.agent_programs();
+        let agents = self.agent_programs.lock();
         hub.chain(agents.iter().map(|(name, program)| (name.clone(), program.health))).collect()
     }
 
@@ -509,7 +509,7 @@ impl Fleet {
 
     fn start(&self, name: &str, program: &SwitchyardProgram) -> anyhow::Result<()> {
         let process = program.program.start()?;
-        self.processes().insert(name.to_owned(), process);
+        self.processes.lock().insert(name.to_owned(), process);
         Ok(())
     }
 
@@ -519,13 +519,5 @@ impl Fleet {
             crate::http::get(health, "/readyz").await.map(drop)
         })
         .await
-    }
-
-    fn processes(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Process>> {
-        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn agent_programs(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, SwitchyardProgram>> {
-        self.agent_programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,10 +1,11 @@
 //! A TCP proxy that spreads connections over several backends in turn, as a Kubernetes Service does.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -47,7 +48,7 @@ impl Forward {
 
     /// Replaces the backends for new connections.
     pub(crate) fn lead_to(&self, backends: Vec<SocketAddr>) {
-        *self.backends.lock().unwrap_or_else(PoisonError::into_inner) = backends;
+        *self.backends.lock() = backends;
     }
 }
 
@@ -63,7 +64,7 @@ async fn serve(listener: TcpListener, backends: Backends, tries: usize) {
     loop {
         tokio::select! {
             accepted = listener.accept() => if let Ok((caller, _)) = accepted {
-                let mut backends = backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let mut backends = backends.lock().clone();
                 let first = next.fetch_add(1, Ordering::Relaxed) % backends.len().max(1);
                 backends.rotate_left(first);
                 backends.truncate(tries);

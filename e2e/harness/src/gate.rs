@@ -1,7 +1,8 @@
 //! A TCP proxy that can be shut, to fault the network between a hub and a worker.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -40,7 +41,7 @@ impl Gate {
         let accepting = tokio::spawn(async move {
             while let Ok((caller, _)) = listener.accept().await {
                 let (address, muted) = (address.clone(), muted.clone());
-                let mut state = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut state = shared.lock();
                 // Ended connections need not be kept.
                 while state.connections.try_join_next().is_some() {}
                 if !state.shut {
@@ -59,14 +60,14 @@ impl Gate {
 
     /// Closes all connections, and each new one at once. Both ends notice it.
     pub fn shut(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.shut = true;
         state.connections = JoinSet::new();
     }
 
     /// Lets connections through again.
     pub fn unshut(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).shut = false;
+        self.state.lock().shut = false;
     }
 
     /// Holds back all data in both directions, and leaves the connections open, as when packets are lost.

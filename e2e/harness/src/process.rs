@@ -6,10 +6,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::paths;
@@ -140,13 +140,13 @@ impl Process {
 
     /// The exit code after its end, as in a shell: 128 plus the signal's number if a signal ended it.
     pub fn exit_code(&self) -> Option<i32> {
-        let status = self.supervisor().try_wait().ok().flatten()?;
+        let status = self.supervisor.lock().try_wait().ok().flatten()?;
         Some(code(status))
     }
 
     /// True until the program has ended.
     pub fn is_running(&self) -> bool {
-        matches!(self.supervisor().try_wait(), Ok(None))
+        matches!(self.supervisor.lock().try_wait(), Ok(None))
     }
 
     /// Fails if the program has ended, with its exit code and the end of its log.
@@ -162,7 +162,7 @@ impl Process {
     /// Kills the program (SIGKILL) and waits for its end. Does nothing if it has ended already.
     pub fn kill(&self) {
         self.begin_kill();
-        let mut supervisor = self.supervisor();
+        let mut supervisor = self.supervisor.lock();
         let start = Instant::now();
         while let Ok(None) = supervisor.try_wait() {
             if start.elapsed() > KILL_TIME {
@@ -184,7 +184,7 @@ impl Process {
 
     /// Asks the supervisor to kill the program, and does not wait.
     pub(crate) fn begin_kill(&self) {
-        drop(self.supervisor().stdin.take());
+        drop(self.supervisor.lock().stdin.take());
     }
 
     /// Asks the program to end (SIGTERM), and kills it if it has not ended in time. Returns its exit code.
@@ -265,10 +265,6 @@ impl Process {
         std::fs::read(&self.program.log)
             .map(|log| String::from_utf8_lossy(&log).into_owned())
             .unwrap_or_default()
-    }
-
-    fn supervisor(&self) -> MutexGuard<'_, Child> {
-        self.supervisor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

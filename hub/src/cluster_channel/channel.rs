@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use switchyard_proto::v1::{Assignment, Desired, Digest, Observed, Payload};
 use tokio::sync::watch;
 
@@ -50,10 +50,6 @@ impl ClusterChannel {
         Self { state: Mutex::new(state), changed: watch::Sender::new(0) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     // Every receiver sees the change, so a session that ends cannot consume it for its successor.
     fn notify(&self) {
         self.changed.send_modify(|count| *count = count.wrapping_add(1));
@@ -63,43 +59,43 @@ impl ClusterChannel {
 
     /// See [`Outbox::set`].
     pub fn set(&self, assignment: Assignment, payload: Option<Arc<Payload>>) {
-        if self.lock().outbox.set(assignment, payload) {
+        if self.state.lock().outbox.set(assignment, payload) {
             self.notify();
         }
     }
 
     /// See [`Outbox::replace_payload`].
     pub fn replace_payload(&self, workload_uid: &str, payload: Arc<Payload>) {
-        if self.lock().outbox.replace_payload(workload_uid, payload) {
+        if self.state.lock().outbox.replace_payload(workload_uid, payload) {
             self.notify();
         }
     }
 
     /// See [`Outbox::forget`].
     pub fn forget(&self, workload_uid: &str, attempt: u64) {
-        self.lock().outbox.forget(workload_uid, attempt);
+        self.state.lock().outbox.forget(workload_uid, attempt);
     }
 
     /// The attempt last set for a workload.
     pub fn attempt(&self, workload_uid: &str) -> Option<u64> {
-        Some(self.lock().outbox.get(workload_uid)?.attempt)
+        Some(self.state.lock().outbox.get(workload_uid)?.attempt)
     }
 
     /// The name of the Workload that was set for this attempt.
     pub fn name(&self, workload_uid: &str, attempt: u64) -> Option<String> {
-        Some(self.lock().outbox.get(workload_uid)?)
+        Some(self.state.lock().outbox.get(workload_uid)?)
             .filter(|set| set.attempt == attempt)
             .map(|set| set.name.clone())
     }
 
     /// The payload last set for a workload.
     pub fn payload(&self, workload_uid: &str) -> Option<Arc<Payload>> {
-        self.lock().outbox.payload(workload_uid)
+        self.state.lock().outbox.payload(workload_uid)
     }
 
     /// The terminal state of an attempt is persisted.
     pub fn persisted(&self, workload_uid: &str, attempt: u64) {
-        if self.lock().inbound.persisted(workload_uid, attempt) {
+        if self.state.lock().inbound.persisted(workload_uid, attempt) {
             self.notify();
         }
     }
@@ -108,7 +104,7 @@ impl ClusterChannel {
 
     /// A session takes over. Returns whether a snapshot follows.
     pub fn open(&self, session: u64, known: Option<u64>) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.session = session;
         state.inbound = Inbound::default();
         state.resend = None;
@@ -120,7 +116,7 @@ impl ClusterChannel {
 
     /// Ends the session, unless another has taken over.
     pub fn close(&self, session: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.session == session {
             state.session = 0;
             state.outbox.close();
@@ -129,7 +125,7 @@ impl ClusterChannel {
 
     /// The next message, unless another session has taken over.
     pub fn next(&self, session: u64, limits: MessageLimits) -> Option<Outgoing> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.session != session {
             return None;
         }
@@ -150,7 +146,7 @@ impl ClusterChannel {
     /// Takes a message of observations; see [`Inbound::accept`]. None if another session has taken
     /// over.
     pub fn accept(&self, session: u64, message: &Observed) -> Option<Accepted> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.session != session {
             return None;
         }
@@ -165,7 +161,7 @@ impl ClusterChannel {
 
     /// Compares the agent's digest, and asks for drifted buckets again. Returns their number.
     pub fn digest(&self, session: u64, digest: &Digest) -> usize {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.session != session {
             return 0;
         }
@@ -183,7 +179,7 @@ impl ClusterChannel {
 
     /// The agent has applied desired state up to this revision.
     pub fn acked(&self, session: u64, revision: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.session == session {
             state.outbox.ack(revision);
         }

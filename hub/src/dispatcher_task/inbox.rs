@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use switchyard_api::v1beta2::ClusterQueue;
 use switchyard_controller::engine::placement::{Placement, Reservation};
 use switchyard_controller::stores::Stores;
@@ -57,7 +57,7 @@ impl Inbox {
             let uid = |object: &Option<Arc<switchyard_api::v1beta2::Workload>>| {
                 object.as_ref().and_then(|o| o.uid())
             };
-            let mut state = inbox.lock();
+            let mut state = inbox.state.lock();
             if let Some(old) = uid(&change.old)
                 && uid(&change.new).as_ref() != Some(&old)
             {
@@ -73,11 +73,11 @@ impl Inbox {
             let (inbox, resource) = (self.clone(), jobs.resource.clone());
             jobs.store.subscribe(move |change| {
                 if let Some(first) = spec_propagation::workload_of_changed_spec(&resource, change) {
-                    inbox.lock().batch.workloads.insert(first);
+                    inbox.state.lock().batch.workloads.insert(first);
                     inbox.wake.notify_one();
                 }
                 if let Some(job) = spec_propagation::resized_elastic_job(&resource, change) {
-                    inbox.lock().batch.resized.insert(job);
+                    inbox.state.lock().batch.resized.insert(job);
                     inbox.wake.notify_one();
                 }
             });
@@ -90,7 +90,7 @@ impl Inbox {
                 Some((policies, spec.cluster_affinity.clone()))
             };
             if rule(&change.old) != rule(&change.new) {
-                inbox.lock().batch.queues.insert(change.key.name.to_string());
+                inbox.state.lock().batch.queues.insert(change.key.name.to_string());
                 inbox.wake.notify_one();
             }
         });
@@ -104,7 +104,7 @@ impl Inbox {
 
     /// Starts or stops accepting reservations.
     pub fn set_open(&self, open: bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.open = open;
         if !open {
             state.batch.reservations.clear();
@@ -114,7 +114,7 @@ impl Inbox {
     }
 
     pub fn take(&self) -> Changes {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.positions.clear();
         std::mem::take(&mut state.batch)
     }
@@ -125,18 +125,14 @@ impl Inbox {
     }
 
     fn cluster_set(&self) {
-        self.lock().batch.cluster_set = true;
+        self.state.lock().batch.cluster_set = true;
         self.wake.notify_one();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 
 impl Placement for Inbox {
     fn reserved(&self, reservation: Reservation) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !state.open {
             return false;
         }
@@ -155,7 +151,7 @@ impl Placement for Inbox {
     }
 
     fn withdraw(&self, key: &Key, uid: &str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.open {
             state.batch.withdrawn.insert((key.clone(), uid.to_owned()));
             drop(state);

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use switchyard_agent::DryRunCounts;
 use switchyard_agent::foreign::ForeignMarks;
 use switchyard_api::v1beta2::MultiKueueCluster;
@@ -63,11 +63,7 @@ impl HostedStates {
 
     fn forget(&self, cluster: &str) {
         self.states.lock().remove(cluster);
-        self.duplicates().forget(cluster);
-    }
-
-    fn duplicates(&self) -> MutexGuard<'_, DuplicateKubeconfigs> {
-        self.duplicates.lock()
+        self.duplicates.lock().forget(cluster);
     }
 }
 

@@ -112,13 +112,13 @@ impl Worker {
                             .set(&self.cluster, Reachability::failed(bad.reason(), bad.message()));
                         last_bad = Some(bad);
                     }
-                    self.states.duplicates().record(&self.cluster, None);
+                    self.states.duplicates.lock().record(&self.cluster, None);
                     pause(POLL, &shutdown).await;
                     continue;
                 }
             };
             last_bad = None;
-            self.states.duplicates().record(&self.cluster, Some(server));
+            self.states.duplicates.lock().record(&self.cluster, Some(server));
             if !self.alone(&shutdown).await {
                 continue;
             }

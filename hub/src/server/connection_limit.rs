@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// The connections that share one bound.
@@ -80,7 +80,7 @@ impl ConnectionLimiter {
         let is_new = matches!(class, PeerClass::Newcomers(_));
         let limit = if is_new { self.per_address } else { self.per_cluster };
         let evicted = CancellationToken::new();
-        let mut connections = self.lock();
+        let mut connections = self.connections.lock();
         let id = connections.next;
         connections.next += 1;
         let members = connections.members.entry(class.clone()).or_default();
@@ -97,13 +97,9 @@ impl ConnectionLimiter {
         ConnectionSlot { limiter: self.clone(), class, id, evicted }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Connections> {
-        self.connections.lock()
-    }
-
     #[cfg(test)]
     fn count(&self) -> usize {
-        self.lock().members.values().map(BTreeMap::len).sum()
+        self.connections.lock().members.values().map(BTreeMap::len).sum()
     }
 }
 
@@ -116,7 +112,7 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut connections = self.limiter.lock();
+        let mut connections = self.limiter.connections.lock();
         if let Some(members) = connections.members.get_mut(&self.class) {
             members.remove(&self.id);
             if members.is_empty() {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use dashmap::DashMap;
 use jiff::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -83,11 +83,11 @@ impl Registry {
     pub fn enter(&self, cluster: &str, mut live: LiveSession) -> Result<SessionCloser, String> {
         if live.worker.is_none() {
             // Without a uid, assume the known worker, so that no other MultiKueueCluster takes it.
-            live.worker = self.claims().known_worker(cluster);
+            live.worker = self.claims.lock().known_worker(cluster);
         }
         if let Some(worker) = &live.worker {
             let before = self.holder_of_refused(cluster);
-            let claimed = self.claims().claim(cluster, live.session_id, worker);
+            let claimed = self.claims.lock().claim(cluster, live.session_id, worker);
             if before.as_ref() != claimed.as_ref().err() {
                 self.changed.notify_one();
             }
@@ -101,7 +101,7 @@ impl Registry {
         let closer = SessionCloser::default();
         let before = self.sessions.insert(cluster.to_owned(), (live, closer.clone()));
         // An agent dials only while it can write. Its earlier report is obsolete.
-        self.health().clear(cluster);
+        self.health.lock().clear(cluster);
         if let Some((_, older)) = before {
             older.close("superseded by a newer session");
         }
@@ -133,41 +133,41 @@ impl Registry {
 
     /// Takes in a change of a MultiKueueCluster; None if it is gone.
     pub fn update_cluster(&self, cluster: &str, member: Option<KnownCluster>) {
-        self.health().update_cluster(cluster, member.as_ref().map(|it| it.session));
-        self.claims().update_cluster(cluster, member);
+        self.health.lock().update_cluster(cluster, member.as_ref().map(|it| it.session));
+        self.claims.lock().update_cluster(cluster, member);
     }
 
     /// Since when the agent of a cluster without a session cannot write, by its report in the last
     /// one. None if it could, has a session, or reported to another replica.
     pub fn left_unable(&self, cluster: &str) -> Option<Timestamp> {
-        self.health().left_unable(cluster)
+        self.health.lock().left_unable(cluster)
     }
 
     /// The clusters whose agents last reported to this process that they cannot write.
     pub fn all_unable(&self) -> BTreeSet<String> {
         let unable = self.sessions.iter().filter(|entry| entry.0.unable.is_some());
         let live: BTreeSet<String> = unable.map(|entry| entry.key().clone()).collect();
-        self.health().all().into_iter().chain(live).collect()
+        self.health.lock().all().into_iter().chain(live).collect()
     }
 
     /// The other MultiKueueCluster with the better claim to this worker cluster.
     pub fn holder(&self, cluster: &str, worker: &str) -> Option<String> {
-        self.claims().holder(cluster, worker)
+        self.claims.lock().holder(cluster, worker)
     }
 
     /// The MultiKueueCluster that holds the worker cluster for which `cluster` was refused.
     pub fn holder_of_refused(&self, cluster: &str) -> Option<String> {
-        self.claims().holder_of_refused(cluster)
+        self.claims.lock().holder_of_refused(cluster)
     }
 
     /// The worker cluster that a MultiKueueCluster is known to lead to, if not `worker`.
     pub(super) fn known_elsewhere(&self, cluster: &str, worker: &str) -> Option<String> {
-        self.claims().known_elsewhere(cluster, worker)
+        self.claims.lock().known_elsewhere(cluster, worker)
     }
 
     /// Records a refused agent that is not in the worker cluster with its jobs.
     pub(super) fn record_wrong_worker(&self, cluster: &str, known: &str, found: &str) {
-        if self.claims().record_wrong_worker(cluster, known, found) {
+        if self.claims.lock().record_wrong_worker(cluster, known, found) {
             self.changed.notify_one();
         }
     }
@@ -175,15 +175,7 @@ impl Registry {
     /// The uids of the worker cluster that has the jobs, and of the one where the agent runs
     /// instead.
     pub fn wrong_worker(&self, cluster: &str) -> Option<(String, String)> {
-        self.claims().wrong_worker(cluster)
-    }
-
-    fn health(&self) -> MutexGuard<'_, AgentHealth> {
-        self.health.lock()
-    }
-
-    fn claims(&self) -> MutexGuard<'_, WorkerClaims> {
-        self.claims.lock()
+        self.claims.lock().wrong_worker(cluster)
     }
 
     /// Records whether an agent can write to its API server. Returns whether this is new.
@@ -205,9 +197,9 @@ impl Registry {
     /// MultiKueueCluster, where other replicas read it, may not show it yet.
     pub fn leave(&self, cluster: &str, session_id: u64) {
         let left = self.sessions.remove_if(cluster, |_, (live, _)| live.session_id == session_id);
-        self.claims().leave(cluster, session_id);
+        self.claims.lock().leave(cluster, session_id);
         if let Some(since) = left.and_then(|(_, (live, _))| live.unable) {
-            self.health().keep(cluster, InabilityReport { session: session_id, since });
+            self.health.lock().keep(cluster, InabilityReport { session: session_id, since });
             self.changed.notify_one();
         }
     }

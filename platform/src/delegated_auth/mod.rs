@@ -14,9 +14,10 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use axum::http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{
@@ -197,8 +198,7 @@ impl Guard {
         K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
     {
         let asked = QuestionDigest::of(review);
-        let lock = || kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = || asked.and_then(|asked| lock().get(asked, Instant::now()));
+        let known = || asked.and_then(|asked| kept.lock().get(asked, Instant::now()));
         if let Some(answer) = known() {
             return Ok(answer);
         }
@@ -214,7 +214,7 @@ impl Guard {
             .map_err(|e| Refusal::unknown(&e))?;
         let answer = read(answer);
         if let Some(asked) = asked {
-            lock().keep(asked, answer.clone(), Instant::now());
+            kept.lock().keep(asked, answer.clone(), Instant::now());
         }
         Ok(answer)
     }

@@ -6,7 +6,6 @@
 use std::{
     collections::{HashMap, VecDeque},
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -20,6 +19,7 @@ use kube::{
     api::{ObjectMeta, Patch, PatchParams, PostParams},
     runtime::events::EventType,
 };
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::Conventions;
@@ -121,7 +121,7 @@ impl Recorder {
 
     pub(super) async fn write(&self, event: &Event) -> kube::Result<()> {
         let name = || object_name(event.regarding.name.as_deref().unwrap_or(CONTROLLER), event.at);
-        let step = self.memory().step(key(event), name, Instant::now());
+        let step = self.memory.lock().step(key(event), name, Instant::now());
         let namespace = event.regarding.namespace.as_deref().unwrap_or("default");
         let api: Api<v1::Event> = Api::namespaced(self.client.clone(), namespace);
         match step {
@@ -131,7 +131,7 @@ impl Recorder {
                     with_deadline(api.create(&PostParams::default(), &self.object(event, name)))
                         .await;
                 if created.is_err() {
-                    self.memory().forget(key(event));
+                    self.memory.lock().forget(key(event));
                 }
                 created.map(drop)
             }
@@ -143,10 +143,6 @@ impl Recorder {
                     .map(drop)
             }
         }
-    }
-
-    fn memory(&self) -> MutexGuard<'_, SeriesMemory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn object(&self, event: &Event, name: String) -> v1::Event {

@@ -1,10 +1,8 @@
 //! Idle timeouts of connections.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 /// Time for the first request after the handshake.
@@ -14,7 +12,9 @@ pub(super) const IDLE: Duration = Duration::from_secs(120);
 
 /// The requests of one connection.
 #[derive(Debug)]
-pub(super) struct Activity(Mutex<State>);
+pub(super) struct Activity {
+    state: Mutex<State>,
+}
 
 #[derive(Debug)]
 struct State {
@@ -32,12 +32,13 @@ pub(super) struct RequestGuard(Arc<Activity>);
 
 impl Activity {
     pub(super) fn new(now: Instant) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { open: 0, asked: false, until: now + FIRST })))
+        let state = State { open: 0, asked: false, until: now + FIRST };
+        Arc::new(Self { state: Mutex::new(state) })
     }
 
     /// A request began.
     pub(super) fn start_request(self: &Arc<Self>) -> RequestGuard {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         (state.open, state.asked) = (state.open + 1, true);
         drop(state);
         RequestGuard(self.clone())
@@ -45,13 +46,13 @@ impl Activity {
 
     /// The handshake is complete.
     pub(super) fn handshake_done(&self, now: Instant) {
-        self.lock().until = now + FIRST;
+        self.state.lock().until = now + FIRST;
     }
 
     /// How busy the connection is, for comparison: whether a request is in progress, whether any
     /// has come, and the idle deadline.
     pub(super) fn usage(&self) -> (bool, bool, Instant) {
-        let state = self.lock();
+        let state = self.state.lock();
         (state.open > 0, state.asked, state.until)
     }
 
@@ -60,7 +61,7 @@ impl Activity {
         loop {
             let now = Instant::now();
             let until = {
-                let state = self.lock();
+                let state = self.state.lock();
                 if state.open > 0 { now + IDLE } else { state.until }
             };
             if until <= now {
@@ -69,15 +70,11 @@ impl Activity {
             sleep_until(until).await;
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         state.open = state.open.saturating_sub(1);
         state.until = Instant::now() + IDLE;
     }

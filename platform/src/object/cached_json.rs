@@ -5,9 +5,10 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -35,7 +36,7 @@ impl CachedJson {
     }
 
     pub(super) fn value(self: &Arc<Self>) -> Arc<Value> {
-        let mut forms = self.lock();
+        let mut forms = self.0.lock();
         if let Some(tree) = &forms.tree {
             return tree.clone();
         }
@@ -52,7 +53,7 @@ impl CachedJson {
         struct Head {
             metadata: Value,
         }
-        let forms = self.lock();
+        let forms = self.0.lock();
         forms.tree.clone().unwrap_or_else(|| {
             let Head { metadata } = forms.read().unwrap_or_default();
             Arc::new(json!({ "metadata": metadata }))
@@ -61,18 +62,13 @@ impl CachedJson {
 
     /// Drops the tree and keeps the text.
     fn drop_tree(&self) {
-        let mut forms = self.lock();
+        let mut forms = self.0.lock();
         if let (None, Some(tree)) = (&forms.text, &forms.tree) {
             forms.text = serde_json::to_string(&**tree).ok().map(String::into_boxed_str);
         }
         if forms.text.is_some() {
             forms.tree = None;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Forms> {
-        // Each change leaves the value consistent.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -85,7 +81,7 @@ impl Forms {
 
 /// Records a value with a new tree, and drops the tree of the oldest.
 fn remember(held: &Arc<CachedJson>) {
-    let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut recent = RECENT.lock();
     recent.push_back(Arc::downgrade(held));
     let oldest = if recent.len() > TREES { recent.pop_front() } else { None };
     drop(recent);
@@ -136,7 +132,7 @@ mod tests {
         let held = CachedJson::new(object.clone());
         held.drop_tree();
         assert_eq!(*held.head(), json!({"metadata": {"name": "a", "labels": {"x": "1"}}}));
-        assert!(held.lock().tree.is_none(), "its head is no tree");
+        assert!(held.0.lock().tree.is_none(), "its head is no tree");
         assert_eq!(*held.value(), object);
         assert_eq!(*held.head(), object);
     }
@@ -145,7 +141,7 @@ mod tests {
     fn trees_are_bounded() {
         let all: Vec<_> =
             (0..3 * TREES).map(|number| CachedJson::new(json!({"number": number}))).collect();
-        let trees = all.iter().filter(|held| held.lock().tree.is_some()).count();
+        let trees = all.iter().filter(|held| held.0.lock().tree.is_some()).count();
         assert!(trees <= TREES);
         for (number, held) in all.iter().enumerate() {
             assert_eq!(held.value()["number"], number);

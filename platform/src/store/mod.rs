@@ -13,14 +13,10 @@
 //! Resource versions of one kind grow as numbers. This holds for every etcd-backed API server, and
 //! Kubernetes guarantees it since 1.35.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use kube::{Resource, ResourceExt, runtime::watcher::Event};
+use parking_lot::{Mutex, RwLock};
 use tokio::{sync::watch, time::Instant};
 
 /// Identifies an object within its kind.
@@ -134,30 +130,30 @@ impl<K: Resource + 'static> Store<K> {
 
     #[must_use]
     pub fn by_key(&self, key: &Key) -> Option<Arc<K>> {
-        read(&self.0.objects).get(key).cloned()
+        self.0.objects.read().get(key).cloned()
     }
 
     /// All objects, by namespace and name.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<K>> {
-        read(&self.0.objects).values().cloned().collect()
+        self.0.objects.read().values().cloned().collect()
     }
 
     /// The objects that match `predicate`. It runs under the store's lock: keep it cheap.
     #[must_use]
     pub fn filter(&self, predicate: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
-        read(&self.0.objects).values().filter(|object| predicate(object)).cloned().collect()
+        self.0.objects.read().values().filter(|object| predicate(object)).cloned().collect()
     }
 
     #[must_use]
     pub fn any(&self, predicate: impl Fn(&K) -> bool) -> bool {
-        read(&self.0.objects).values().any(|object| predicate(object))
+        self.0.objects.read().values().any(|object| predicate(object))
     }
 
     #[must_use]
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
         let from = Key::new(namespace, "");
-        let objects = read(&self.0.objects);
+        let objects = self.0.objects.read();
         objects
             .range(from..)
             .take_while(|(key, _)| &*key.namespace == namespace)
@@ -167,7 +163,7 @@ impl<K: Resource + 'static> Store<K> {
 
     #[must_use]
     pub fn len(&self) -> usize {
-        read(&self.0.objects).len()
+        self.0.objects.read().len()
     }
 
     #[must_use]
@@ -185,7 +181,7 @@ impl<K: Resource + 'static> Store<K> {
     /// or list, or until no error came for a while.
     #[must_use]
     pub fn broken_for(&self) -> Option<Duration> {
-        self.0.broken.lock().unwrap_or_else(PoisonError::into_inner).map(|since| since.elapsed())
+        self.0.broken.lock().map(|since| since.elapsed())
     }
 
     /// Whether the server serves the kind, as far as is known. Both may follow each other.
@@ -203,7 +199,7 @@ impl<K: Resource + 'static> Store<K> {
     /// Calls `handler` for each existing object, then for each change, on the watch's task. A
     /// handler must not block and must not write to this store. It usually adds a key to a queue.
     pub fn subscribe(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {
-        let mut handlers = self.0.handlers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut handlers = self.0.handlers.lock();
         for object in self.all() {
             handler(&Change { key: Key::of(&*object), old: None, new: Some(object) });
         }
@@ -250,9 +246,8 @@ impl<K: Resource + 'static> Store<K> {
     }
 
     fn change(&self, edit: impl FnOnce(&mut Map<K>) -> Option<Vec<Change<K>>>) -> bool {
-        let handlers = self.0.handlers.lock().unwrap_or_else(PoisonError::into_inner);
-        let changes = edit(&mut self.0.objects.write().unwrap_or_else(PoisonError::into_inner))
-            .unwrap_or_default();
+        let handlers = self.0.handlers.lock();
+        let changes = edit(&mut self.0.objects.write()).unwrap_or_default();
         for change in &changes {
             for handler in &*handlers {
                 handler(change);
@@ -276,7 +271,7 @@ impl<K: Resource + 'static> Feed<K> {
 
     /// Marks the watch as broken. Returns whether it ran before.
     pub fn failed(&self) -> bool {
-        let mut broken = self.store.0.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut broken = self.store.0.broken.lock();
         let news = broken.is_none();
         broken.get_or_insert_with(Instant::now);
         news
@@ -284,7 +279,7 @@ impl<K: Resource + 'static> Feed<K> {
 
     /// Marks the watch as running. Returns whether it was broken.
     pub fn recovered(&self) -> bool {
-        self.store.0.broken.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
+        self.store.0.broken.lock().take().is_some()
     }
 
     /// The server does not serve the kind: the store counts as ready, and keeps the objects of an
@@ -386,11 +381,6 @@ fn same_version<K: Resource>(a: &K, b: &K) -> bool {
 
 fn version<K: Resource>(object: &K) -> Option<u64> {
     object.meta().resource_version.as_deref()?.parse().ok()
-}
-
-fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
-    // A panicking handler cannot leave the map half changed, so readers may continue.
-    lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -29,12 +29,7 @@ fn recorded(store: &Store<ConfigMap>) -> Arc<Mutex<Vec<String>>> {
         })
     };
     store.subscribe(move |change| {
-        sink.lock().unwrap().push(format!(
-            "{} {} {}",
-            change.key,
-            text(&change.old),
-            text(&change.new)
-        ));
+        sink.lock().push(format!("{} {} {}", change.key, text(&change.old), text(&change.new)));
     });
     seen
 }
@@ -63,7 +58,7 @@ fn relist_reports_only_the_difference() {
     ] {
         feed.apply(event);
     }
-    insta::assert_snapshot!(seen.lock().unwrap().join("\n"), @r"
+    insta::assert_snapshot!(seen.lock().join("\n"), @r"
     ns/a - 1@1
     ns/b - 2@2
     ns/c - 3@3

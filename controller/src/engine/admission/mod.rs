@@ -18,7 +18,7 @@ mod write;
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -31,6 +31,7 @@ pub use build::{
     preemption_priorities, reservation_status,
 };
 use jiff::Timestamp;
+use parking_lot::Mutex;
 pub use replaced::end_replaced;
 use switchyard_api::{conditions::reasons::events, names, v1beta2};
 use switchyard_scheduler::{
@@ -141,7 +142,7 @@ pub(crate) struct Admitter {
     queue: Queue<Key>,
     // Workloads that only have a new reason for waiting, before they enter `queue`.
     reasons: Queue<Key>,
-    jobs: Mutex<PendingWrites>,
+    pending_writes: Mutex<PendingWrites>,
     // When the last reason for waiting was written, and the engine's name of it. A change of the
     // message alone is written less often. The condition's reason cannot tell the two apart:
     // without Kueue's gate it has only two values.
@@ -164,7 +165,7 @@ impl Admitter {
             placement,
             queue: Queue::default(),
             reasons: Queue::default(),
-            jobs: Mutex::default(),
+            pending_writes: Mutex::default(),
             last_reasons: Mutex::default(),
             reason_took: AtomicU64::new(0),
             count: AtomicU64::new(0),
@@ -176,7 +177,7 @@ impl Admitter {
             let waits =
                 change.new.as_ref().is_some_and(|workload| is_admissible_but_for_gates(workload));
             if let (false, Some(admitter)) = (waits, forget.upgrade()) {
-                admitter.last_reasons().remove(&change.key);
+                admitter.last_reasons.lock().remove(&change.key);
             }
         });
         admitter
@@ -311,7 +312,7 @@ impl Admitter {
     fn add(&self, key: Key, job: PendingWrite) {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let patient = matches!(job, PendingWrite::Pending { .. });
-        self.lock().insert(key.clone(), number, job);
+        self.pending_writes.lock().insert(key.clone(), number, job);
         if patient {
             self.reasons.add_after(key, reasons::AFTER);
         } else {
@@ -325,7 +326,7 @@ impl Admitter {
 
     /// Number of unwritten reservations.
     pub(crate) fn backlog(&self) -> usize {
-        self.lock().reserves
+        self.pending_writes.lock().reserves
     }
 
     /// Returns when the backlog has shrunk.
@@ -348,7 +349,10 @@ impl Admitter {
     /// Moves one workload from `reasons` to `queue`, and pauses before the next. A workload whose
     /// message may not change yet causes no pause.
     async fn pass(&self, key: Key) -> Outcome {
-        let waits = matches!(self.lock().by_key.get(&key), Some((_, PendingWrite::Pending { .. })));
+        let waits = matches!(
+            self.pending_writes.lock().by_key.get(&key),
+            Some((_, PendingWrite::Pending { .. }))
+        );
         if waits {
             let takes_turn = self.too_soon(&key).is_none();
             self.queue.add(key);
@@ -358,14 +362,6 @@ impl Admitter {
             }
         }
         Outcome::Done
-    }
-
-    fn last_reasons(&self) -> MutexGuard<'_, BTreeMap<Key, (Instant, &'static str)>> {
-        self.last_reasons.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, PendingWrites> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -409,12 +405,12 @@ mod tests {
         #[case] decided: Vec<PendingWrite>,
         #[case] expected: bool,
     ) {
-        let (mut jobs, key) = (PendingWrites::default(), Key::new("ns", "a"));
+        let (mut writes, key) = (PendingWrites::default(), Key::new("ns", "a"));
         for (number, job) in (0..).zip(decided) {
-            jobs.insert(key.clone(), number, job);
+            writes.insert(key.clone(), number, job);
         }
-        assert_eq!(jobs.reserves, 0);
-        let Some((_, PendingWrite::Preempt(last))) = jobs.by_key.get(&key) else {
+        assert_eq!(writes.reserves, 0);
+        let Some((_, PendingWrite::Preempt(last))) = writes.by_key.get(&key) else {
             panic!("the last decision stays")
         };
         assert_eq!(last.overtook_reservation, expected);

@@ -33,7 +33,7 @@ const SLOWEST_REASON: u64 = 1000;
 
 impl Admitter {
     pub(super) async fn write(&self, key: Key) -> Outcome {
-        let Some((number, job)) = self.lock().by_key.get(&key).cloned() else {
+        let Some((number, job)) = self.pending_writes.lock().by_key.get(&key).cloned() else {
             return Outcome::Done;
         };
         let outcome = match job {
@@ -67,7 +67,7 @@ impl Admitter {
             },
         };
         if outcome == Outcome::Done {
-            self.lock().remove(&key, number);
+            self.pending_writes.lock().remove(&key, number);
         }
         self.drained.notify_one();
         outcome
@@ -144,7 +144,7 @@ impl Admitter {
         let before = reason(current);
         if let (Some((old, _)), Some((new, _))) = (&before, &next)
             && old == new
-            && self.last_reasons().get(key).is_some_and(|(_, told)| *told == engines)
+            && self.last_reasons.lock().get(key).is_some_and(|(_, told)| *told == engines)
             && let Some(left) = self.too_soon(key)
         {
             return Outcome::Requeue(left);
@@ -156,7 +156,7 @@ impl Admitter {
         match written {
             Ok(None) | Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
             Ok(Some(after)) => {
-                self.last_reasons().insert(key.clone(), (Instant::now(), engines));
+                self.last_reasons.lock().insert(key.clone(), (Instant::now(), engines));
                 // As in Kueue, waiting for the pods of other workloads causes no event.
                 let quiet = engines == quota_reserved::WAITING_FOR_PODS_READY;
                 if let Some((reason, message)) =
@@ -270,7 +270,7 @@ impl Admitter {
 
     pub(super) fn too_soon(&self, key: &Key) -> Option<Duration> {
         let (told, waiting) = {
-            let told = self.last_reasons();
+            let told = self.last_reasons.lock();
             (told.get(key)?.0, told.len())
         };
         let left =

@@ -16,10 +16,11 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use kube::{Api, ResourceExt as _, api::PostParams};
+use parking_lot::Mutex;
 use switchyard_api::{
     conditions::reasons::events,
     names,
@@ -49,10 +50,6 @@ const WORKERS: usize = 8;
 struct VariantIndex(Mutex<BTreeMap<Key, BTreeSet<Key>>>);
 
 impl VariantIndex {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, BTreeSet<Key>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Applies a change. Returns the workload to reconcile: itself, or the parent of a variant.
     fn apply(&self, change: &Change<Workload>) -> Key {
         let Some(parent) =
@@ -60,7 +57,7 @@ impl VariantIndex {
         else {
             return change.key.clone();
         };
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         if change.new.is_some() {
             all.entry(parent.clone()).or_default().insert(change.key.clone());
         } else if let Some(variants) = all.get_mut(&parent) {
@@ -73,7 +70,7 @@ impl VariantIndex {
     }
 
     fn of(&self, parent: &Key) -> Vec<Key> {
-        self.lock().get(parent).into_iter().flatten().cloned().collect()
+        self.0.lock().get(parent).into_iter().flatten().cloned().collect()
     }
 }
 

@@ -5,11 +5,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use parking_lot::Mutex;
 use serde_json::Value;
 use switchyard_api::v1beta2::Workload;
 use switchyard_jobs::{JobKind, kind_of_owner, meta, pod::Pod};
@@ -129,7 +129,7 @@ impl Index {
         old: Option<&Workload>,
         new: Option<&Workload>,
     ) -> BTreeSet<JobKey> {
-        let mut maps = self.lock();
+        let mut maps = self.0.lock();
         let mut affected = BTreeSet::new();
         if let Some(owner) = old.and_then(JobKey::owner_of) {
             remove(&mut maps.owned, &owner, key);
@@ -191,7 +191,7 @@ impl Index {
 
     /// Records whether a child job has active pods. Returns whether they just stopped.
     fn note_active(&self, job: &JobKey, is_active: bool) -> bool {
-        let mut maps = self.lock();
+        let mut maps = self.0.lock();
         if is_active {
             maps.active.insert(job.clone());
             return false;
@@ -202,13 +202,13 @@ impl Index {
     /// Whether a job below this one has active pods.
     pub(crate) fn is_active_below(&self, job: &JobKey) -> bool {
         let below = self.below(job);
-        let maps = self.lock();
+        let maps = self.0.lock();
         below.iter().any(|job| maps.active.contains(job))
     }
 
     /// The jobs above a job, its controller first.
     fn above(&self, job: &JobKey) -> Vec<JobKey> {
-        let maps = self.lock();
+        let maps = self.0.lock();
         std::iter::successors(maps.parents.get(job), |job| maps.parents.get(*job))
             .take(MAX_DEPTH)
             .cloned()
@@ -217,7 +217,7 @@ impl Index {
 
     /// All jobs below a job.
     fn below(&self, job: &JobKey) -> BTreeSet<JobKey> {
-        let maps = self.lock();
+        let maps = self.0.lock();
         let mut level: Vec<&JobKey> = maps.children.get(job).into_iter().flatten().collect();
         let mut found = BTreeSet::new();
         for _ in 0..MAX_DEPTH {
@@ -232,7 +232,7 @@ impl Index {
         if old == new {
             return;
         }
-        let mut maps = self.lock();
+        let mut maps = self.0.lock();
         if let Some(old) = old {
             remove(&mut maps.children, &old, job);
             maps.parents.remove(job);
@@ -248,7 +248,7 @@ impl Index {
         if old == new {
             return;
         }
-        let mut maps = self.lock();
+        let mut maps = self.0.lock();
         if !old.is_empty() {
             remove(&mut maps.named, &Key::new(&job.key.namespace, old), job);
         }
@@ -263,7 +263,7 @@ impl Index {
         if old == new {
             return;
         }
-        let mut maps = self.lock();
+        let mut maps = self.0.lock();
         if let Some(old) = old.filter(|job| job.composed) {
             remove(&mut maps.members, old, object);
             if !maps.members.contains_key(old) {
@@ -281,7 +281,7 @@ impl Index {
         if old == new {
             return;
         }
-        let mut maps = self.lock();
+        let mut maps = self.0.lock();
         if let Some(old) = old {
             remove(&mut maps.parts, old, pod);
         }
@@ -292,32 +292,32 @@ impl Index {
 
     /// The pods that a pod group owner creates.
     pub(crate) fn parts(&self, group_owner: &JobKey) -> Vec<Key> {
-        self.lock().parts.get(group_owner).into_iter().flatten().cloned().collect()
+        self.0.lock().parts.get(group_owner).into_iter().flatten().cloned().collect()
     }
 
     /// The group workloads that a pod group owner owns.
     pub(crate) fn served(&self, group_owner: &JobKey) -> Vec<Key> {
-        self.lock().served.get(group_owner).into_iter().flatten().cloned().collect()
+        self.0.lock().served.get(group_owner).into_iter().flatten().cloned().collect()
     }
 
     /// The objects of a group.
     pub(crate) fn members(&self, job: &JobKey) -> Vec<Key> {
-        self.lock().members.get(job).into_iter().flatten().cloned().collect()
+        self.0.lock().members.get(job).into_iter().flatten().cloned().collect()
     }
 
     /// The workloads that a job controls.
     pub(crate) fn owned(&self, job: &JobKey) -> Vec<Key> {
-        self.lock().owned.get(job).into_iter().flatten().cloned().collect()
+        self.0.lock().owned.get(job).into_iter().flatten().cloned().collect()
     }
 
     /// All jobs that control a workload.
     pub(crate) fn owners(&self) -> Vec<JobKey> {
-        self.lock().owned.keys().cloned().collect()
+        self.0.lock().owned.keys().cloned().collect()
     }
 
     /// Records that the job's workload was created.
     pub(crate) fn created(&self, job: &JobKey, now: Instant) {
-        let mut maps = self.lock();
+        let mut maps = self.0.lock();
         if maps.owned.get(job).is_none_or(BTreeSet::is_empty) {
             maps.created.insert(job.clone(), now);
         }
@@ -325,22 +325,18 @@ impl Index {
 
     /// Removes that record, for a deleted job.
     pub(crate) fn forget(&self, job: &JobKey) {
-        self.lock().created.remove(job);
+        self.0.lock().created.remove(job);
     }
 
     /// How long to wait for a created workload that has not arrived.
     pub(crate) fn arriving(&self, job: &JobKey, now: Instant) -> Option<Duration> {
-        let mut maps = self.lock();
+        let mut maps = self.0.lock();
         let since = now.saturating_duration_since(*maps.created.get(job)?);
         let left = CREATION_GRACE.checked_sub(since).filter(|left| !left.is_zero());
         if left.is_none() {
             maps.created.remove(job);
         }
         left
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Maps> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

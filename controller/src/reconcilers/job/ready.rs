@@ -2,11 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use switchyard_api::{
     conditions::{self, reasons::pods_ready},
     v1beta2::Workload,
@@ -37,7 +37,7 @@ pub(super) struct ReadyJobs(Mutex<BTreeMap<JobKey, Entry>>);
 impl ReadyJobs {
     /// Records whether all pods are ready. `None` for a job that has ended or was deleted.
     pub(super) fn note(&self, key: &JobKey, ready: Option<bool>, now: Instant) {
-        let mut jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut jobs = self.0.lock();
         match ready {
             None => {
                 jobs.remove(key);
@@ -55,7 +55,7 @@ impl ReadyJobs {
 
     /// How long all pods have been ready.
     pub(super) fn ready_for(&self, key: &JobKey, now: Instant) -> Duration {
-        let jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let jobs = self.0.lock();
         let since = jobs.get(key).and_then(|entry| entry.since);
         since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
@@ -68,7 +68,7 @@ impl ReadyJobs {
         now: Timestamp,
     ) -> Option<Readiness> {
         let admission = starting(workload)?;
-        let mut jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut jobs = self.0.lock();
         let entry = jobs.get_mut(key).filter(|entry| entry.since.is_some())?;
         // The later one of two slices of an elastic job counts.
         if entry.counted.as_ref() >= Some(&admission) {

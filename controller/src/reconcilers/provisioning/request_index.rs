@@ -1,12 +1,10 @@
 //! Indexes ProvisioningRequests by workload.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, PoisonError},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt as _};
+use parking_lot::Mutex;
 use switchyard_api::{autoscaling::ProvisioningRequest, v1beta2::Workload};
 
 use switchyard_platform::store::{Change, Key};
@@ -18,7 +16,7 @@ pub(super) struct RequestIndex(Mutex<BTreeMap<String, BTreeSet<Key>>>);
 impl RequestIndex {
     /// Applies a change and returns the workloads affected.
     pub(super) fn apply(&self, change: &Change<ProvisioningRequest>) -> BTreeSet<Key> {
-        let mut requests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = self.0.lock();
         let mut concerned = BTreeSet::new();
         for (object, present) in [(&change.old, false), (&change.new, true)] {
             let Some(owner) = object.as_deref().and_then(workload_of) else { continue };
@@ -38,7 +36,7 @@ impl RequestIndex {
 
     /// Keys of a workload's requests, in the order of their names.
     pub(super) fn of(&self, workload: &Workload) -> BTreeSet<Key> {
-        let requests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let requests = self.0.lock();
         workload.uid().and_then(|uid| requests.get(&uid).cloned()).unwrap_or_default()
     }
 }

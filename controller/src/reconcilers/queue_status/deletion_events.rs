@@ -1,13 +1,10 @@
 //! Events that name what blocks an object's deletion: when it begins, then at an interval while it
 //! changes.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use kube::Resource;
+use parking_lot::Mutex;
 use switchyard_api::conditions::reasons::events;
 use tokio::time::Instant;
 
@@ -45,7 +42,7 @@ impl DeletionEvents {
 
     /// Whether the note is new and may be published now, or else how long it must wait.
     fn due(&self, key: Key, note: &str, now: Instant) -> Result<bool, Duration> {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.0.lock();
         if let Some((at, last)) = told.get(&key) {
             if last == note {
                 return Ok(false);
@@ -61,7 +58,7 @@ impl DeletionEvents {
 
     /// Removes a deleted object.
     pub(super) fn forget(&self, key: &Key) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.0.lock().remove(key);
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use switchyard_platform::{store::Key, work_queue::fair_interval};
@@ -31,7 +31,7 @@ struct WriteTimes {
 impl FigurePace {
     /// How long figures of this object must still wait. `None`: write now.
     pub(super) fn wait(&self, key: &Key) -> Option<Duration> {
-        let written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = self.0.lock();
         let last = *written.last.get(key)?;
         let every = fair_interval(written.lately.len(), A_SECOND, (EVERY, AT_LATEST));
         let left = (last + every).saturating_duration_since(Instant::now());
@@ -40,8 +40,7 @@ impl FigurePace {
 
     /// Records a write of this object.
     pub(super) fn written(&self, key: Key) {
-        let (now, mut written) =
-            (Instant::now(), self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let (now, mut written) = (Instant::now(), self.0.lock());
         if let Some(before) = written.last.insert(key.clone(), now) {
             written.lately.remove(&(before, key.clone()));
         }
@@ -53,7 +52,7 @@ impl FigurePace {
 
     /// Removes a deleted object.
     pub(super) fn forget(&self, key: &Key) {
-        let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.0.lock();
         if let Some(last) = written.last.remove(key) {
             written.lately.remove(&(last, key.clone()));
         }

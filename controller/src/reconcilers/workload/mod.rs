@@ -12,10 +12,11 @@ mod inputs;
 mod perform;
 mod triggers;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 pub(crate) use decide::{Notification, WorkloadPlan, decide};
 pub(crate) use inputs::{PodsReadyRules, Readiness, Rules, WorkloadInputs};
+use parking_lot::Mutex;
 use perform::Reconciler;
 use tokio_util::sync::CancellationToken;
 

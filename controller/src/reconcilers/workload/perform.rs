@@ -1,8 +1,9 @@
 //! Performs decisions about workloads.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use kube::ResourceExt;
+use parking_lot::Mutex;
 use serde_json::json;
 use switchyard_api::{conditions::reasons::events, names, v1beta2::Workload};
 use tokio::time::{Instant, sleep};
@@ -65,7 +66,7 @@ impl Reconciler<'_> {
     }
 
     fn admits(&self, namespace: &str) -> bool {
-        let mut limit = self.explanation_limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limit = self.explanation_limit.lock();
         limit.admits(namespace, Instant::now())
     }
 

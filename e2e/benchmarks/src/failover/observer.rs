@@ -1,9 +1,10 @@
 //! The jobs that run on the workers, observed all the time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use anyhow::Context;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -56,7 +57,6 @@ impl Observer {
     pub(super) fn of(&self, worker: &str) -> Seen {
         self.seen
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
             .get(worker)
             .cloned()
             .unwrap_or_default()
@@ -70,7 +70,7 @@ async fn watch(name: String, client: Client, seen: Arc<Mutex<BTreeMap<String, Se
             .context("no answer")
             .and_then(|found| found);
         {
-            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seen = seen.lock();
             let known = seen.entry(name.clone()).or_default();
             known.fresh = found.is_ok();
             if let Ok((pods, jobs)) = found {

@@ -1,10 +1,11 @@
 //! An agent without a cluster: it accepts as many jobs at once as fit, and sends scripted reports.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use serde_json::Value;
 use switchyard::join_token::JoinToken;
 use switchyard_agent::Link;
@@ -34,17 +35,17 @@ struct Running {
 impl Board {
     /// The jobs that run, by name.
     pub(crate) fn jobs(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+        self.0.lock().keys().cloned().collect()
     }
 
     /// How many run.
     pub(crate) fn count(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.0.lock().len()
     }
 
     /// Has its agent say that a job has so many failed pods.
     pub(crate) async fn say(&self, job: &str, failed: i32) -> anyhow::Result<()> {
-        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(job).cloned();
+        let running = self.0.lock().get(job).cloned();
         let Running { mut observation, agent } = running.context("the job does not run")?;
         observation.job_status = serde_json::to_vec(&super::status(failed))?;
         agent.send(observation).await.context("the agent has ended")
@@ -184,7 +185,7 @@ impl Local {
         if assignment.phase() == Phase::Run {
             let name = self.names.get(&assignment.payload_hash).cloned().unwrap_or_default();
             let running = Running { observation: observation.clone(), agent: self.changes.clone() };
-            self.board.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, running);
+            self.board.0.lock().insert(name, running);
         }
         observation
     }

@@ -1,7 +1,7 @@
 //! The status of remote jobs on the hub, and its lag.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -9,6 +9,7 @@ use futures::TryStreamExt as _;
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
+use parking_lot::Mutex;
 use switchyard_e2e::Cluster;
 use switchyard_e2e::wait::{eventually, never};
 use tokio::task::JoinSet;
@@ -42,7 +43,7 @@ impl Shown {
 
     /// How many Jobs are shown as running.
     pub(crate) fn active(&self) -> usize {
-        self.lock().active.len()
+        self.state.lock().active.len()
     }
 
     /// Has the jobs of a board change their status, one after another, so often in a second and for so long. Gives how
@@ -65,17 +66,17 @@ impl Shown {
             if start.elapsed() >= time {
                 break;
             }
-            self.lock().said.insert((job.clone(), number), Instant::now());
+            self.state.lock().said.insert((job.clone(), number), Instant::now());
             board.say(job, number).await?;
         }
         eventually(LATEST, "all changes to be shown", async || {
             self.check().map_err(never)?;
-            let left = self.lock().said.len();
+            let left = self.state.lock().said.len();
             ensure!(left == 0, "{left} are not");
             Ok(())
         })
         .await?;
-        Ok(std::mem::take(&mut self.lock().lags))
+        Ok(std::mem::take(&mut self.state.lock().lags))
     }
 
     /// Fails when the watch has ended.
@@ -87,10 +88,6 @@ impl Shown {
                 .context("the watch of the hub's Jobs"),
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 async fn watch(jobs: Api<Job>, state: Arc<Mutex<State>>) -> anyhow::Result<()> {
@@ -99,9 +96,7 @@ async fn watch(jobs: Api<Job>, state: Arc<Mutex<State>>) -> anyhow::Result<()> {
     // The backoff begins a broken watch again; its error is no end.
     loop {
         match changes.try_next().await {
-            Ok(Some(job)) => {
-                state.lock().unwrap_or_else(PoisonError::into_inner).see(job, Instant::now())
-            }
+            Ok(Some(job)) => state.lock().see(job, Instant::now()),
             Ok(None) => return Ok(()),
             Err(error) => tracing::debug!(%error, "the watch broke and begins again"),
         }

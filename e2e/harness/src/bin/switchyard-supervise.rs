@@ -13,9 +13,10 @@ use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 /// How long killed processes may keep their cgroups. The harness waits 10 s for this process.
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
     let waiting = (Arc::clone(&child), Arc::clone(&cgroups));
     std::thread::spawn(move || exit_with_child(pid, &waiting.0, &waiting.1));
     wait_for_end_of_input();
-    let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut child = child.lock();
     let _ = child.kill();
     let status = child.wait();
     cgroups.remove();
@@ -114,7 +115,7 @@ fn exit_with_child(pid: u32, child: &Mutex<Child>, cgroups: &Cgroups) {
             _ => break,
         }
     }
-    let status = child.lock().unwrap_or_else(PoisonError::into_inner).wait();
+    let status = child.lock().wait();
     cgroups.remove();
     std::process::exit(code(&status).into());
 }

@@ -36,7 +36,7 @@ impl Cluster {
         if part == Part::ApiServer {
             start::await_ready(&process, &self.admin).await?;
         }
-        self.processes().insert(part, process);
+        self.processes.lock().insert(part, process);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -11,6 +11,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use parking_lot::Mutex;
 
 use super::{Cluster, READY_TIME, SETTLE_TIME, apply};
 use crate::ground::{Ground, start_etcd};
@@ -197,7 +198,7 @@ impl Cluster {
     }
 
     fn check_processes(&self) -> anyhow::Result<()> {
-        self.processes().values().try_for_each(Process::check)
+        self.processes.lock().values().try_for_each(Process::check)
     }
 }
 

@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 
 /// Writes to a file, and to standard output what everybody reads.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Log {
     /// A line of the file.
     pub(crate) fn line(&self, text: &str) {
         let line = self.timed(text);
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock();
         if let Err(error) = writeln!(file, "{line}") {
             eprintln!("cannot write {}: {error}\n{line}", self.path.display());
         }

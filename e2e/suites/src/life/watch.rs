@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use kube::Client;
+use parking_lot::Mutex;
 use switchyard_audit::Finding;
 use switchyard_e2e::auditor::{self, FindingKind, Memory};
 use switchyard_e2e::fleet::Fleet;
@@ -42,11 +42,11 @@ pub(crate) struct Watch {
 impl Watch {
     /// Allows more charge than quota on a cluster until there is none: nothing is evicted when a quota is lowered.
     pub(crate) fn lowered(&self, cluster: &str) {
-        lock(&self.lowered).insert(cluster.to_owned(), Instant::now());
+        self.lowered.lock().insert(cluster.to_owned(), Instant::now());
     }
 
     pub(crate) fn seen(&self) -> Seen {
-        lock(&self.seen).clone()
+        self.seen.lock().clone()
     }
 
     /// Audits without end.
@@ -76,7 +76,7 @@ impl Watch {
                 log.tell(&format!("FOUND {text}"));
             }
             let number = {
-                let mut state = lock(&self.seen);
+                let mut state = self.seen.lock();
                 state.audits += u32::from(seen == clusters.len());
                 state.new += new;
                 state.lasting.extend(lasting.iter().map(|(_, text)| text.clone()));
@@ -90,7 +90,7 @@ impl Watch {
 
     /// Leaves out what a lowered quota explains, in an audit that began at this time.
     fn forgive(&self, begun: Instant, found: &mut BTreeMap<String, Finding>) {
-        let mut lowered = lock(&self.lowered);
+        let mut lowered = self.lowered.lock();
         lowered.retain(|cluster, at| {
             let above = found
                 .values()
@@ -101,10 +101,6 @@ impl Watch {
             it.kind != FindingKind::ChargedAboveQuota || !lowered.contains_key(&it.cluster)
         });
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(test)]

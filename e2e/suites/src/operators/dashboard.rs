@@ -4,9 +4,10 @@
 //! KubeRay calls it by the name of a Service, which does not resolve here. So it gets this as its proxy.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::json;
 use switchyard_e2e::ports;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -71,7 +72,7 @@ async fn serve(mut caller: TcpStream, jobs: Jobs) -> std::io::Result<()> {
     }
     let line = String::from_utf8_lossy(&request).lines().next().unwrap_or_default().to_owned();
     let (status, body) = {
-        let mut jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut jobs = jobs.lock();
         answer(&line, &mut jobs, Instant::now())
     };
     let head =

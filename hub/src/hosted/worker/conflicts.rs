@@ -15,7 +15,7 @@ use crate::reachability::{self, Reachability};
 
 impl Worker {
     fn claim(&self) -> Claim {
-        self.states.duplicates().claim(&self.cluster, &ranks(&self.source, &self.clusters))
+        self.states.duplicates.lock().claim(&self.cluster, &ranks(&self.source, &self.clusters))
     }
 
     /// Whether no other MultiKueueCluster claims the worker, once the claims are known. Else reports
@@ -108,7 +108,7 @@ impl Worker {
         warn: impl Fn(&str),
         shutdown: &CancellationToken,
     ) {
-        self.states.duplicates().record(&self.cluster, None);
+        self.states.duplicates.lock().record(&self.cluster, None);
         let conflicts = async {
             while let Some(other) = conflict() {
                 let reach = reach(&other);

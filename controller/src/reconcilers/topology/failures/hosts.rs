@@ -2,9 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use switchyard_api::v1beta2::Workload;
 
 use crate::{reconcilers::topology::ranks::HOSTNAME, stores::pods::PodRecord};
@@ -17,16 +18,12 @@ type Names = BTreeSet<Arc<str>>;
 pub(super) struct Hosts(Mutex<BTreeMap<Arc<str>, BTreeSet<Key>>>);
 
 impl Hosts {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, BTreeSet<Key>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Moves a key from the hosts `before` to the hosts `now`.
     pub(super) fn apply(&self, key: &Key, before: &Names, now: &Names) {
         if before == now {
             return;
         }
-        let mut hosts = self.lock();
+        let mut hosts = self.0.lock();
         for host in before.difference(now) {
             if let Some(keys) = hosts.get_mut(host) {
                 keys.remove(key);
@@ -41,11 +38,11 @@ impl Hosts {
     }
 
     pub(super) fn on(&self, host: &str) -> Vec<Key> {
-        self.lock().get(host).into_iter().flatten().cloned().collect()
+        self.0.lock().get(host).into_iter().flatten().cloned().collect()
     }
 
     pub(super) fn all(&self) -> Vec<Arc<str>> {
-        self.lock().keys().cloned().collect()
+        self.0.lock().keys().cloned().collect()
     }
 }
 
