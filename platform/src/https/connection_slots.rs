@@ -1,12 +1,9 @@
 //! Limits concurrent connections. If a server is full, it evicts its least used connection, because
 //! API servers reconnect.
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
@@ -16,18 +13,18 @@ use super::activity::Activity;
 pub(super) struct ConnectionSlots {
     most: usize,
     per_address: usize,
-    crowd: Mutex<Crowd>,
+    open: Mutex<OpenConnections>,
 }
 
 #[derive(Debug, Default)]
-struct Crowd {
+struct OpenConnections {
     next: u64,
     /// Ordered by age.
-    members: BTreeMap<u64, Member>,
+    connections: BTreeMap<u64, Connection>,
 }
 
 #[derive(Debug)]
-struct Member {
+struct Connection {
     source: IpAddr,
     activity: Arc<Activity>,
     taken: CancellationToken,
@@ -36,7 +33,7 @@ struct Member {
 /// The slot of one connection. Dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
-    places: Arc<ConnectionSlots>,
+    slots: Arc<ConnectionSlots>,
     id: u64,
     /// Cancelled when another connection takes the slot.
     pub(super) taken: CancellationToken,
@@ -48,7 +45,7 @@ impl ConnectionSlots {
         Arc::new(Self {
             most: most.max(1),
             per_address: per_address.max(1),
-            crowd: Mutex::default(),
+            open: Mutex::default(),
         })
     }
 
@@ -59,45 +56,41 @@ impl ConnectionSlots {
         source: IpAddr,
         activity: Arc<Activity>,
     ) -> ConnectionSlot {
-        let mut crowd = self.lock();
-        if crowd.of(source) >= self.per_address {
-            crowd.close(|member| member.source == source);
+        let mut open = self.open.lock();
+        if open.of(source) >= self.per_address {
+            open.close(|connection| connection.source == source);
         }
-        if crowd.members.len() >= self.most {
-            crowd.close(|_| true);
+        if open.connections.len() >= self.most {
+            open.close(|_| true);
         }
-        let (id, taken) = (crowd.next, CancellationToken::new());
-        crowd.next += 1;
-        crowd.members.insert(id, Member { source, activity, taken: taken.clone() });
-        drop(crowd);
-        ConnectionSlot { places: self.clone(), id, taken }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Crowd> {
-        self.crowd.lock().unwrap_or_else(PoisonError::into_inner)
+        let (id, taken) = (open.next, CancellationToken::new());
+        open.next += 1;
+        open.connections.insert(id, Connection { source, activity, taken: taken.clone() });
+        drop(open);
+        ConnectionSlot { slots: self.clone(), id, taken }
     }
 }
 
-impl Crowd {
+impl OpenConnections {
     fn of(&self, source: IpAddr) -> usize {
-        self.members.values().filter(|member| member.source == source).count()
+        self.connections.values().filter(|connection| connection.source == source).count()
     }
 
     /// Evicts the least used of the matching connections, or the oldest of several.
-    fn close(&mut self, may: impl Fn(&Member) -> bool) {
-        let candidates = self.members.iter().filter(|(_, member)| may(member));
+    fn close(&mut self, may: impl Fn(&Connection) -> bool) {
+        let candidates = self.connections.iter().filter(|(_, connection)| may(connection));
         let least = candidates
-            .min_by_key(|(id, member)| (member.activity.usage(), **id))
+            .min_by_key(|(id, connection)| (connection.activity.usage(), **id))
             .map(|(id, _)| *id);
-        if let Some(member) = least.and_then(|id| self.members.remove(&id)) {
-            member.taken.cancel();
+        if let Some(connection) = least.and_then(|id| self.connections.remove(&id)) {
+            connection.taken.cancel();
         }
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.places.lock().members.remove(&self.id);
+        self.slots.open.lock().connections.remove(&self.id);
     }
 }
 
@@ -111,46 +104,46 @@ mod tests {
         IpAddr::from([127, 0, 0, last])
     }
 
-    fn enter(places: &Arc<ConnectionSlots>, from: u8) -> (ConnectionSlot, Arc<Activity>) {
+    fn enter(slots: &Arc<ConnectionSlots>, from: u8) -> (ConnectionSlot, Arc<Activity>) {
         let activity = Activity::new(Instant::now());
-        (places.enter(source(from), activity.clone()), activity)
+        (slots.enter(source(from), activity.clone()), activity)
     }
 
     fn open(all: &[(ConnectionSlot, Arc<Activity>)]) -> Vec<bool> {
-        all.iter().map(|(place, _)| !place.taken.is_cancelled()).collect()
+        all.iter().map(|(slot, _)| !slot.taken.is_cancelled()).collect()
     }
 
     #[tokio::test(start_paused = true)]
     async fn active_connection_keeps_its_slot_among_idle_ones() {
-        let places = ConnectionSlots::new(4, 100);
-        let kept = [enter(&places, 1), enter(&places, 1)];
+        let slots = ConnectionSlots::new(4, 100);
+        let kept = [enter(&slots, 1), enter(&slots, 1)];
         drop(kept[0].1.start_request());
         let _request = kept[1].1.start_request();
-        let silent: Vec<_> = (0..100).map(|_| enter(&places, 2)).collect();
+        let silent: Vec<_> = (0..100).map(|_| enter(&slots, 2)).collect();
         assert_eq!(open(&kept), [true, true]);
         assert_eq!(open(&silent).into_iter().filter(|open| *open).count(), 2);
         assert_eq!(open(&silent[98..]), [true, true], "the oldest go first");
-        assert_eq!(places.lock().members.len(), 4);
+        assert_eq!(slots.open.lock().connections.len(), 4);
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_address_gets_no_more_than_its_share() {
-        let places = ConnectionSlots::new(100, 3);
-        let other = [enter(&places, 1)];
-        let many: Vec<_> = (0..50).map(|_| enter(&places, 2)).collect();
+        let slots = ConnectionSlots::new(100, 3);
+        let other = [enter(&slots, 1)];
+        let many: Vec<_> = (0..50).map(|_| enter(&slots, 2)).collect();
         assert_eq!(open(&many).into_iter().filter(|open| *open).count(), 3);
         assert_eq!(open(&other), [true]);
         drop(other);
         drop(many);
-        assert!(places.lock().members.is_empty(), "places are given back");
+        assert!(slots.open.lock().connections.is_empty(), "slots are given back");
     }
 
     #[tokio::test(start_paused = true)]
     async fn new_connection_gets_a_slot_when_all_are_busy() {
-        let places = ConnectionSlots::new(2, 2);
-        let all = [enter(&places, 1), enter(&places, 1)];
+        let slots = ConnectionSlots::new(2, 2);
+        let all = [enter(&slots, 1), enter(&slots, 1)];
         let _requests = [all[0].1.start_request(), all[1].1.start_request()];
-        let next = [enter(&places, 1)];
+        let next = [enter(&slots, 1)];
         assert_eq!((open(&all), open(&next)), (vec![false, true], vec![true]));
     }
 }
