@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use anyhow::{Context, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
+use parking_lot::Mutex;
 use switchyard::join_token::{self, JoinToken};
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::MultiKueueCluster;
@@ -303,7 +303,8 @@ impl Fleet {
     /// When it was never started.
     pub fn restart_agent(&self, name: &str) -> anyhow::Result<()> {
         let program = self
-            .agent_programs.lock()
+            .agent_programs
+            .lock()
             .get(name)
             .cloned()
             .with_context(|| format!("{name} had no agent"))?;
@@ -514,10 +515,7 @@ impl Fleet {
     }
 
     async fn ready(&self, name: &str, health: u16) -> anyhow::Result<()> {
-        eventually(READY, format!("{name} to be ready"), async || {
-            self.with(name, Process::check)?.map_err(crate::wait::never)?;
-            crate::http::get(health, "/readyz").await.map(drop)
-        })
-        .await
+        let running = || self.with(name, Process::check)?;
+        ready::program(name, running, (health, "/readyz"), READY).await
     }
 }

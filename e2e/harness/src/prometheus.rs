@@ -1,24 +1,21 @@
 //! A real Prometheus: `promtool`, and a server that scrapes.
 //!
-//! The programs come from `PATH`, or else from Debian's package. The package is fetched once per machine and unpacked into the
-//! cache, without an installation.
+//! The programs come from `PATH`, or else from Debian's package, which is fetched once per machine.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
+use switchyard_parts::{command, debian};
 
 use crate::process::{PORT_TRIES, Process, Program, lost_port};
-use crate::wait::{eventually, never};
-use crate::{paths, ports};
+use crate::{paths, ports, ready};
 
-/// How long fetching and unpacking the package may take.
-const FETCH: Duration = Duration::from_secs(180);
 /// How long the server may take to be ready.
 const READY: Duration = Duration::from_secs(30);
 
@@ -39,7 +36,7 @@ impl Programs {
         let known = std::env::split_paths(&dirs).find_map(|dir| Self::in_dir(&dir));
         match known {
             Some(known) => Ok(known),
-            None => Self::of_package(&paths::cache()?.join("prometheus")).context(
+            None => Self::of_package(&paths::cache()?.join("prometheus/unpacked")).context(
                 "Prometheus is needed: put `prometheus` and `promtool` into PATH, or have apt find the package \
                  `prometheus` (apt-get update)",
             ),
@@ -51,32 +48,9 @@ impl Programs {
         (found.server.is_file() && found.promtool.is_file()).then_some(found)
     }
 
-    fn of_package(cache: &Path) -> anyhow::Result<Self> {
-        let unpacked = cache.join("unpacked");
-        let programs = unpacked.join("usr/bin");
-        fs::create_dir_all(cache).with_context(|| format!("create {}", cache.display()))?;
-        // The lock keeps a second process from fetching it too. The rename makes the unpacked package appear whole.
-        let lock = fs::File::create(cache.join("lock"))?;
-        lock.lock()?;
-        if Self::in_dir(&programs).is_none() {
-            eprintln!("==> fetch Debian's package prometheus (once per machine)");
-            let unfinished = cache.join("unfinished");
-            if unfinished.exists() {
-                fs::remove_dir_all(&unfinished)?;
-            }
-            fs::create_dir_all(&unfinished)?;
-            let mut fetch = Command::new("apt-get");
-            run(fetch.args(["download", "prometheus"]).current_dir(&unfinished), FETCH)?;
-            let mut fetched =
-                fs::read_dir(&unfinished)?.filter_map(Result::ok).map(|entry| entry.path());
-            let package = fetched.find(|path| path.extension().is_some_and(|end| end == "deb"));
-            let package = package.context("apt-get has fetched nothing")?;
-            let into = unfinished.join("unpacked");
-            run(Command::new("dpkg").arg("-x").arg(&package).arg(&into), FETCH)?;
-            fs::rename(&into, &unpacked)?;
-            fs::remove_dir_all(&unfinished)?;
-        }
-        Self::in_dir(&programs)
+    fn of_package(unpacked: &Path) -> anyhow::Result<Self> {
+        debian::unpack(&["prometheus"], unpacked)?;
+        Self::in_dir(&unpacked.join("usr/bin"))
             .context("the package has no usr/bin/prometheus and usr/bin/promtool")
     }
 
@@ -85,7 +59,7 @@ impl Programs {
     /// # Errors
     /// When it fails or takes longer than a minute; the message has its output.
     pub fn promtool(&self, words: &[&str]) -> anyhow::Result<String> {
-        run(Command::new(&self.promtool).args(words), Duration::from_secs(60))
+        command::output(Command::new(&self.promtool).args(words), Duration::from_secs(60))
     }
 
     /// Starts a server that scrapes `/metrics` of these loopback ports every second, each as the named job, and evaluates the
@@ -109,11 +83,8 @@ impl Programs {
                 .arg(format!("--storage.tsdb.path={}", data.display()))
                 .arg(format!("--web.listen-address=127.0.0.1:{port}"));
             let process = program.start()?;
-            let ready = eventually(READY, "Prometheus to be ready", async || {
-                process.check().map_err(never)?;
-                crate::http::get(port, "/-/ready").await.map(drop)
-            });
-            match ready.await {
+            let answers = (port, "/-/ready");
+            match ready::program("Prometheus", || process.check(), answers, READY).await {
                 Ok(()) => return Ok(Prometheus { process, port }),
                 Err(_) if lost_port(&process) => {}
                 Err(error) => return Err(error.context(process.log_tail(20))),
@@ -223,25 +194,6 @@ fn encoded(text: &str) -> String {
     })
 }
 
-/// The output of a program.
-fn run(command: &mut Command, deadline: Duration) -> anyhow::Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let start = Instant::now();
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = child.with_context(|| format!("cannot start {name}"))?;
-    while child.try_wait()?.is_none() {
-        if start.elapsed() > deadline {
-            child.kill()?;
-            bail!("{name} was not done within {deadline:?}");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let Output { status, stdout, stderr } = child.wait_with_output()?;
-    let printed = [stdout, stderr].map(|part| String::from_utf8_lossy(&part).into_owned()).concat();
-    ensure!(status.success(), "{name} failed ({status}):\n{printed}");
-    Ok(printed)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,17 +212,5 @@ mod tests {
             Programs::in_dir(&dir.path().join("unpacked/usr/bin")).is_none(),
             "both are needed"
         );
-    }
-
-    #[test]
-    fn what_takes_too_long_is_ended_and_what_fails_says_why() {
-        let slow = run(Command::new("sleep").arg("60"), Duration::from_millis(50))
-            .unwrap_err()
-            .to_string();
-        assert!(slow.starts_with("sleep was not done within"), "{slow}");
-        let fails = run(Command::new("sh").args(["-c", "echo no room >&2; exit 3"]), FETCH)
-            .unwrap_err()
-            .to_string();
-        assert!(fails.contains("no room") && fails.contains('3'), "{fails}");
     }
 }

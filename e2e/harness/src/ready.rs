@@ -1,5 +1,7 @@
-//! Waits until queues are active and worker clusters are connected, with Switchyard and with stock Kueue.
+//! Waits until programs are ready, queues are active and worker clusters are connected, with Switchyard and with stock
+//! Kueue.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -8,8 +10,25 @@ use kube::Api;
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::{LocalQueue, MultiKueueCluster};
 
-use crate::Cluster;
-use crate::wait::eventually;
+use crate::wait::{eventually, never};
+use crate::{Cluster, http};
+
+/// Waits until a program answers a request for `path` on this loopback port with success. `running` checks its process.
+///
+/// # Errors
+/// At once when `running` fails. After the deadline: the last answer.
+pub async fn program(
+    name: impl Display,
+    running: impl Fn() -> anyhow::Result<()>,
+    (port, path): (u16, &str),
+    within: Duration,
+) -> anyhow::Result<()> {
+    eventually(within, format!("{name} to be ready"), async || {
+        running().map_err(never)?;
+        http::get(port, path).await.map(drop)
+    })
+    .await
+}
 
 /// Waits until a LocalQueue is Active.
 ///

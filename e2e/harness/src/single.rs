@@ -11,10 +11,9 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use switchyard_api::v1beta1;
 
-use crate::Cluster;
 use crate::fleet::programs::{self, SwitchyardProgram};
 use crate::process::Process;
-use crate::wait::{eventually, never};
+use crate::{Cluster, ready};
 
 /// How long it may take to be ready, and to end.
 const TIME: Duration = Duration::from_secs(60);
@@ -54,12 +53,10 @@ impl Single {
 
     async fn run(cluster: &Cluster, program: SwitchyardProgram) -> anyhow::Result<Self> {
         let process = program.program.start()?;
-        let ready =
-            eventually(TIME, format!("Switchyard on {} to be ready", cluster.name()), async || {
-                process.check().map_err(never)?;
-                crate::http::get(program.health, "/readyz").await.map(drop)
-            });
-        ready.await.with_context(|| process.log_tail(20))?;
+        let name = format!("Switchyard on {}", cluster.name());
+        ready::program(name, || process.check(), (program.health, "/readyz"), TIME)
+            .await
+            .with_context(|| process.log_tail(20))?;
         Ok(Self { process })
     }
 

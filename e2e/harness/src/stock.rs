@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 use crate::certs::Authority;
 use crate::cluster::Cluster;
 use crate::process::{self, Process, Program};
-use crate::wait::{eventually, never};
-use crate::{fixture, http, ports};
+use crate::{fixture, ports, ready};
 use switchyard_parts::{Part, Parts, SourceEdit};
 
 /// How long it may take to be ready.
@@ -107,7 +106,8 @@ impl Kueue {
             .env("POD_NAMESPACE", NAMESPACE)
             .env("KUBECONFIG", cluster.kubeconfig())
             .start()?;
-            match await_ready(&process, health).await {
+            let answers = (health, "/readyz");
+            match ready::program("stock Kueue", || process.check(), answers, READY_TIME).await {
                 Ok(()) if options.webhooks => {
                     webhooks::register(cluster, &source.join("config"), webhook, &authority)
                         .await?;
@@ -218,12 +218,4 @@ fn merge(base: &mut Value, over: &Value) {
         _ if over.is_null() => {}
         _ => *base = over.clone(),
     }
-}
-
-async fn await_ready(process: &Process, port: u16) -> anyhow::Result<()> {
-    eventually(READY_TIME, "stock Kueue to be ready", async || {
-        process.check().map_err(never)?;
-        http::get(port, "/readyz").await.map(drop)
-    })
-    .await
 }

@@ -1,16 +1,13 @@
 //! The programs that run containers: Debian's containerd, runc, CNI plugins and BusyBox.
-//!
-//! The packages are fetched by apt and unpacked into the cache. They are not installed, so no service starts and the
-//! machine stays as it is.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use serde_json::json;
 
-use crate::paths;
+use crate::{debian, paths};
 
 /// The packages to fetch.
 const PACKAGES: [&str; 4] = ["busybox-static", "containerd", "containernetworking-plugins", "runc"];
@@ -45,23 +42,9 @@ impl Containers {
     /// # Errors
     /// When they cannot be fetched.
     pub fn find() -> anyhow::Result<Self> {
-        let cache = paths::cache()?.join("containers");
-        let found = Self { root: cache.join("root") };
-        if found.root.is_dir() {
-            return Ok(found);
-        }
-        fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
-        let lock = File::create(cache.join("lock"))?;
-        lock.lock()?;
-        if !found.root.is_dir() {
-            let unfinished = cache.join("unfinished");
-            let _ = fs::remove_dir_all(&unfinished);
-            fs::create_dir_all(&unfinished)?;
-            fetch(&unfinished)?;
-            fs::rename(unfinished.join("root"), &found.root)?;
-            let _ = fs::remove_dir_all(&unfinished);
-        }
-        Ok(found)
+        let root = paths::cache()?.join("containers/root");
+        debian::unpack(&PACKAGES, &root)?;
+        Ok(Self { root })
     }
 
     /// Checks that a node can run on this machine. Runs a container with runc, because rights, the kernel and an outer container
@@ -154,41 +137,6 @@ impl Containers {
             format!("no {} in {}; delete that folder", places.join(" or "), self.root.display())
         })
     }
-}
-
-/// Downloads the packages and unpacks them into `root`. If that fails, updates the package lists first.
-fn fetch(dir: &Path) -> anyhow::Result<()> {
-    ensure!(paths::has("apt-get"), "there is no apt-get to fetch {} with", PACKAGES.join(", "));
-    eprintln!("==> fetch {} (once per machine)", PACKAGES.join(", "));
-    let apt = |words: &[&str]| -> anyhow::Result<()> {
-        let mut command = Command::new("apt-get");
-        command.args(["-qq", "-o", "APT::Sandbox::User=root"]).args(words).current_dir(dir);
-        succeed(&mut command)
-    };
-    let download = || apt(&[&["download"][..], &PACKAGES].concat());
-    if download().is_err() {
-        apt(&["update"])?;
-        download()?;
-    }
-    for entry in fs::read_dir(dir)? {
-        let package = entry?.path();
-        if package.extension().is_some_and(|it| it == "deb") {
-            succeed(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(dir.join("root")))?;
-        }
-    }
-    Ok(())
-}
-
-fn succeed(command: &mut Command) -> anyhow::Result<()> {
-    let output =
-        command.output().with_context(|| format!("cannot start {:?}", command.get_program()))?;
-    if !output.status.success() {
-        let printed = String::from_utf8_lossy(&output.stderr);
-        let last =
-            printed.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no output").trim();
-        bail!("{command:?} failed ({}): {last}", output.status);
-    }
-    Ok(())
 }
 
 fn trial_bundle() -> serde_json::Value {

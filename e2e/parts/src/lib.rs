@@ -4,7 +4,9 @@
 //! the module's `go.mod`, `go.sum` and own source, the package, the flags and the Go version. A file lock per part keeps two
 //! processes from building it twice; a part appears by a rename and so is never seen half written.
 
+pub mod command;
 pub mod containers;
+pub mod debian;
 mod edited;
 mod go;
 pub mod paths;
