@@ -9,11 +9,11 @@ mod report;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use anyhow::{Context, ensure};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt as _};
+use parking_lot::Mutex;
 use serde_json::json;
 use switchyard_e2e::Progress;
 use switchyard_e2e::fleet::{Fleet, HUB, Tenant};
@@ -39,8 +39,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Creations at once.
 const CREATORS: usize = 16;
 
-/// One part.
-struct Part {
+/// The measurements of one phase.
+struct Phase {
     jobs: usize,
     cut: bool,
     took: Duration,
@@ -52,13 +52,13 @@ struct Part {
     forged: usize,
 }
 
-/// Both.
+/// Both phases.
 struct Outcome {
-    quiet: Part,
-    attacked: Part,
+    quiet: Phase,
+    attacked: Phase,
 }
 
-/// Runs both parts and prints a table.
+/// Runs both phases and prints a table.
 ///
 /// # Errors
 /// When something does not run, or a session of the worker ended.
@@ -171,9 +171,9 @@ impl<'a> Run<'a> {
     async fn both(self) -> anyhow::Result<Outcome> {
         self.timeline.lock().begin();
         let before = self.session().await?;
-        let quiet = self.part("quiet", 0, false).await?;
+        let quiet = self.phase("quiet", 0, false).await?;
         self.floods.send_replace(true);
-        let attacked = self.part("attacked", WARM + self.args.jobs, true).await?;
+        let attacked = self.phase("attacked", WARM + self.args.jobs, true).await?;
         self.floods.send_replace(false);
         ensure!(self.session().await? == before, "the session of {WORKER} ended");
         Ok(Outcome { quiet, attacked })
@@ -191,7 +191,7 @@ impl<'a> Run<'a> {
         Flood::ALL.iter().map(|flood| self.sent.of(*flood)).collect()
     }
 
-    async fn part(&self, title: &str, first: usize, attacked: bool) -> anyhow::Result<Part> {
+    async fn phase(&self, title: &str, first: usize, attacked: bool) -> anyhow::Result<Phase> {
         let (jobs, counted) = (WARM + self.args.jobs, first + WARM..first + WARM + self.args.jobs);
         eprintln!("==> adversary, {title}: a job each second, {jobs} of them");
         let mut progress = Progress::new("jobs with a pod", jobs);
@@ -221,7 +221,7 @@ impl<'a> Run<'a> {
         let sent =
             self.sent().iter().zip(sent).map(|(now, before)| now.saturating_sub(before)).collect();
         let forged = if attacked { 2 * jobs } else { 0 };
-        Ok(Part { jobs: self.args.jobs, cut, took, waits, hub, sent, forged })
+        Ok(Phase { jobs: self.args.jobs, cut, took, waits, hub, sent, forged })
     }
 
     fn pods(&self, jobs: std::ops::Range<usize>) -> usize {

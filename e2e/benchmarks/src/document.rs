@@ -25,7 +25,7 @@ impl Document {
             .as_secs();
         let head = json!({
             "benchmark": benchmark, "unixSeconds": seconds, "debugBuild": cfg!(debug_assertions),
-            "machine": machine(), "versions": versions()?, "settings": settings,
+            "machine": machine(), "versions": all_versions()?, "settings": settings,
         });
         Ok(Self { head, reports: Vec::new() })
     }
@@ -48,18 +48,30 @@ impl Document {
 
 /// The machine, as its kernel tells it.
 fn machine() -> Value {
-    let field = |file: &str, name: &str| -> Option<String> {
-        let text = std::fs::read_to_string(file).ok()?;
-        let line = text.lines().find(|line| line.starts_with(name))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
-    let memory = field("/proc/meminfo", "MemTotal").unwrap_or_default();
     json!({
-        "processors": std::thread::available_parallelism().map_or(0, usize::from),
-        "model": field("/proc/cpuinfo", "model name").unwrap_or_default(),
-        "memoryKiB": memory.trim_end_matches(" kB").parse::<u64>().unwrap_or_default(),
+        "processors": processors(),
+        "model": kernel_field("/proc/cpuinfo", "model name").unwrap_or_default(),
+        "memoryKiB": memory_kib(),
         "loadAverage": load(),
     })
+}
+
+/// Processors of the machine.
+pub(super) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(0, usize::from)
+}
+
+/// Memory of the machine in KiB.
+pub(super) fn memory_kib() -> u64 {
+    let memory = kernel_field("/proc/meminfo", "MemTotal").unwrap_or_default();
+    memory.trim_end_matches(" kB").parse().unwrap_or_default()
+}
+
+/// The value of the first line of a kernel's file that begins with `name`.
+fn kernel_field(file: &str, name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
 }
 
 /// The load of the machine at the start, by the kernel's load averages.
@@ -68,17 +80,25 @@ fn load() -> String {
     load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// Versions of Switchyard and of all programs beside it.
-fn versions() -> anyhow::Result<Value> {
+/// Versions of Switchyard and of all programs beside it, by lower-case name.
+fn all_versions() -> anyhow::Result<Value> {
+    let mut all = Map::new();
+    all.insert("switchyard".to_owned(), ours().into());
+    all.extend(versions()?.map(|(name, version)| (name.to_lowercase(), version.into())));
+    Ok(all.into())
+}
+
+/// Names and versions of the programs beside Switchyard.
+///
+/// # Errors
+/// When the versions cannot be read.
+pub(super) fn versions() -> anyhow::Result<[(&'static str, String); 3]> {
     let parts = Parts::new()?;
-    let mut versions = Map::new();
-    versions.insert("switchyard".to_owned(), ours().into());
-    for (name, part) in
-        [("kueue", Part::Kueue), ("kubernetes", Part::ApiServer), ("etcd", Part::Etcd)]
-    {
-        versions.insert(name.to_owned(), parts.version(part)?.into());
-    }
-    Ok(versions.into())
+    Ok([
+        ("Kubernetes", parts.version(Part::ApiServer)?),
+        ("etcd", parts.version(Part::Etcd)?),
+        ("Kueue", parts.version(Part::Kueue)?),
+    ])
 }
 
 /// The version, and the commit where there is a repository.

@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use anyhow::Context;
 use futures::StreamExt;
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
@@ -35,8 +35,8 @@ const CREATORS: usize = 256;
 /// Late work of a system, such as deleting finished jobs, is counted for this long.
 const TAIL: Duration = Duration::from_secs(2);
 
-/// One part of one system's run.
-struct Part {
+/// One phase of one system's run.
+struct Phase {
     jobs: Range<usize>,
     cut: bool,
     took: Duration,
@@ -47,12 +47,12 @@ struct Part {
 struct Outcome {
     kind: Kind,
     timeline: Timeline,
-    idle: Part,
-    alone: Part,
-    steady: Part,
+    idle: Phase,
+    alone: Phase,
+    steady: Phase,
 }
 
-/// Runs everything and prints a table for each part.
+/// Runs everything and prints a table for each phase.
 ///
 /// # Errors
 /// When a system did not come up, or a Job failed; the others were measured and written all the same.
@@ -107,15 +107,15 @@ impl Run<'_> {
         Ok(times.waits_of(Step::Finished, jobs.clone()).len())
     }
 
-    async fn idle(&self) -> anyhow::Result<Part> {
+    async fn idle(&self) -> anyhow::Result<Phase> {
         eprintln!("==> trickle, {}: {} s of nothing", self.title, self.args.idle);
         let (gauge, start) = (Gauge::start(&self.system).await?, Instant::now());
         tokio::time::sleep(Duration::from_secs(self.args.idle)).await;
         let took = start.elapsed();
-        Ok(Part { jobs: 0..0, cut: false, took, usage: gauge.stop(&self.system).await? })
+        Ok(Phase { jobs: 0..0, cut: false, took, usage: gauge.stop(&self.system).await? })
     }
 
-    async fn alone(&self) -> anyhow::Result<Part> {
+    async fn alone(&self) -> anyhow::Result<Phase> {
         let jobs = 0..self.args.jobs;
         eprintln!("==> trickle, {}: {} jobs, one at a time", self.title, jobs.len());
         let mut progress = Progress::new("jobs, one at a time", jobs.len());
@@ -134,10 +134,10 @@ impl Run<'_> {
         }
         let took = start.elapsed();
         tokio::time::sleep(TAIL).await;
-        Ok(Part { jobs, cut, took, usage: gauge.stop(&self.system).await? })
+        Ok(Phase { jobs, cut, took, usage: gauge.stop(&self.system).await? })
     }
 
-    async fn steady(&self) -> anyhow::Result<Part> {
+    async fn steady(&self) -> anyhow::Result<Phase> {
         let jobs = self.args.steady();
         eprintln!(
             "==> trickle, {}: {} jobs a second for {} s",
@@ -178,7 +178,7 @@ impl Run<'_> {
         };
         let took = start.elapsed();
         tokio::time::sleep(TAIL).await;
-        Ok(Part { jobs, cut, took, usage: gauge.stop(&self.system).await? })
+        Ok(Phase { jobs, cut, took, usage: gauge.stop(&self.system).await? })
     }
 
     async fn submit(&self, index: usize, time: Duration) -> anyhow::Result<()> {

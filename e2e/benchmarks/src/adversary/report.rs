@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 use switchyard_e2e::table::Table;
 
 use super::flood::Flood;
-use super::{Outcome, Part};
+use super::{Outcome, Phase};
 use crate::quantiles::{Quantiles, seconds};
 
 /// A ratio above this is too much.
 const TARGET: f64 = 2.0;
 
-/// Both parts.
+/// Both phases.
 pub(super) struct Report<'a>(pub(super) &'a Outcome);
 
-impl Part {
+impl Phase {
     fn json(&self) -> Value {
         let floods: serde_json::Map<String, Value> = Flood::ALL
             .iter()
@@ -50,9 +50,9 @@ impl fmt::Display for Report<'_> {
         let columns = ["quiet", "attacked", "ratio"].map(str::to_owned);
         let mut table = Table::new("adversary: a well-meaning tenant's job each second", columns);
         let (quiet, attacked) = (&self.0.quiet, &self.0.attacked);
-        let done = |part: &Part| {
-            let cut = if part.cut { ", cut" } else { "" };
-            format!("{} of {}{cut}", part.waits.count, part.jobs)
+        let done = |phase: &Phase| {
+            let cut = if phase.cut { ", cut" } else { "" };
+            format!("{} of {}{cut}", phase.waits.count, phase.jobs)
         };
         table.row("jobs that got a pod", [done(quiet), done(attacked), String::new()]);
         let mut wait = |name: &str, of: &dyn Fn(&Quantiles) -> f64| {
@@ -63,12 +63,13 @@ impl fmt::Display for Report<'_> {
         wait("creation to pod, p90", &|it| it.p90);
         wait("creation to pod, p99", &|it| it.p99);
         wait("creation to pod, max", &|it| it.max);
-        let share = |part: &Part| {
-            format!("{:.1} %", 100.0 * part.hub.as_secs_f64() / part.took.as_secs_f64().max(1e-9))
+        let share = |phase: &Phase| {
+            format!("{:.1} %", 100.0 * phase.hub.as_secs_f64() / phase.took.as_secs_f64().max(1e-9))
         };
         table.row("hub, of a core", [share(quiet), share(attacked), String::new()]);
         for (index, flood) in Flood::ALL.iter().enumerate() {
-            let sent = |part: &Part| part.sent.get(index).copied().unwrap_or_default().to_string();
+            let sent =
+                |phase: &Phase| phase.sent.get(index).copied().unwrap_or_default().to_string();
             table.row(
                 format!("sent: {}", flood.name()),
                 [sent(quiet), sent(attacked), String::new()],

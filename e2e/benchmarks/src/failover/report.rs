@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::Context;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use switchyard_e2e::{Part, Parts};
 
 use super::row::Row;
+use crate::document;
 
 /// The report replaces the text between these lines of a file.
 const BEGIN: &str = "<!-- measured by cargo xtask failover: begin -->";
@@ -23,14 +23,7 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn begin() -> anyhow::Result<Self> {
-        let parts = Parts::new()?;
-        let version = |name, part| anyhow::Ok((name, parts.version(part)?));
-        let versions = [
-            version("Kubernetes", Part::ApiServer)?,
-            version("etcd", Part::Etcd)?,
-            version("Kueue", Part::Kueue)?,
-        ];
-        Ok(Self { began: Timestamp::now(), versions, rows: Vec::new() })
+        Ok(Self { began: Timestamp::now(), versions: document::versions()?, rows: Vec::new() })
     }
 
     pub(super) fn json(&self) -> Value {
@@ -42,28 +35,15 @@ impl Report {
         json!({
             "measurement": "failover", "began": self.began.to_string(), "versions": versions,
             "ours": env!("CARGO_PKG_VERSION"), "debugBuild": cfg!(debug_assertions),
-            "machine": {"processors": processors(), "memoryGiB": memory()},
+            "machine": {"processors": document::processors(), "memoryGiB": memory()},
             "rows": self.rows.iter().map(Row::json).collect::<Vec<_>>(),
         })
     }
 }
 
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(0, usize::from)
-}
-
 /// Memory of the machine in GiB, rounded.
 fn memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = text
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .nth(1)
-        .unwrap_or_default()
-        .parse::<u64>();
-    (kib.unwrap_or_default() + (1 << 19)) >> 20
+    (document::memory_kib() + (1 << 19)) >> 20
 }
 
 impl fmt::Display for Report {
@@ -76,7 +56,7 @@ impl fmt::Display for Report {
             "Measured on {} with {}, Switchyard a {build}, on {} processors and {} GiB of memory.",
             self.began.strftime("%Y-%m-%d"),
             versions.join(", "),
-            processors(),
+            document::processors(),
             memory(),
         )?;
         let mut fault = None;

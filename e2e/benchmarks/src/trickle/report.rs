@@ -1,4 +1,4 @@
-//! The parts' figures side by side.
+//! The phases' figures side by side.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use switchyard_e2e::table::{Table, megabytes};
 use super::super::requests;
 use super::super::setup::HUB;
 use super::super::timeline::{Step, Timeline};
-use super::{Args, Outcome, Part};
+use super::{Args, Outcome, Phase};
 use crate::quantiles::{Quantiles, seconds};
 
 /// One run.
@@ -27,7 +27,7 @@ struct System {
     steady: Figures,
 }
 
-/// Figures of one part. Times in seconds.
+/// Figures of one phase. Times in seconds.
 struct Figures {
     cut: bool,
     took: f64,
@@ -48,8 +48,8 @@ struct Figures {
 }
 
 impl Figures {
-    fn new(part: &Part, timeline: &Timeline) -> Self {
-        let Part { jobs, cut, took, usage } = part;
+    fn new(phase: &Phase, timeline: &Timeline) -> Self {
+        let Phase { jobs, cut, took, usage } = phase;
         let waits = |step| Quantiles::of(timeline.waits_of(step, jobs.clone()));
         let finished = waits(Step::Finished);
         let workers =
@@ -82,7 +82,7 @@ impl Figures {
         value / self.done.max(1) as f64
     }
 
-    /// Share of one core during the part.
+    /// Share of one core during the phase.
     fn share(&self, cpu: f64) -> f64 {
         cpu / self.took.max(f64::MIN_POSITIVE)
     }
@@ -130,10 +130,10 @@ impl Report {
         json!({"systems": self.systems.iter().map(system).collect::<Vec<_>>()})
     }
 
-    fn table(&self, title: String, part: impl Fn(&System) -> &Figures, idle: bool) -> Table {
+    fn table(&self, title: String, phase: impl Fn(&System) -> &Figures, idle: bool) -> Table {
         let mut table = Table::new(title, self.systems.iter().map(|system| system.name.to_owned()));
         let mut row = |name: &str, cell: &dyn Fn(&Figures) -> String| {
-            table.row(name, self.systems.iter().map(|system| cell(part(system))));
+            table.row(name, self.systems.iter().map(|system| cell(phase(system))));
         };
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         if !idle {
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use switchyard_flags::bench::system::Kind;
 
-    fn part(jobs: std::ops::Range<usize>, cut: bool) -> Part {
+    fn phase(jobs: std::ops::Range<usize>, cut: bool) -> Phase {
         let usage = Usage {
             controllers: BTreeMap::from([
                 (HUB.to_owned(), Duration::from_millis(300)),
@@ -196,7 +196,7 @@ mod tests {
             ]),
             ..Usage::default()
         };
-        Part { jobs, cut, took: Duration::from_secs(4), usage }
+        Phase { jobs, cut, took: Duration::from_secs(4), usage }
     }
 
     #[test]
@@ -212,9 +212,9 @@ mod tests {
         let outcome = Outcome {
             kind: Kind::Ours,
             timeline,
-            idle: part(0..0, false),
-            alone: part(0..1, false),
-            steady: part(1..4, true),
+            idle: phase(0..0, false),
+            alone: phase(0..1, false),
+            steady: phase(1..4, true),
         };
         let report = Report { jobs: 1, rate: 1, seconds: 3, systems: Vec::new() };
         let systems = vec![System {
