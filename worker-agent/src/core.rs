@@ -23,7 +23,7 @@ use crate::capacity::{CapacityReceiver, CapacitySource};
 use crate::clock::Clock;
 use crate::executor::{self, Executor};
 use crate::link::{Link, Links};
-use crate::memory::{Memory, Remembered};
+use crate::memory::{EpochAndLease, Memory};
 use crate::proof::Seal;
 use crate::settings::Settings;
 
@@ -70,7 +70,7 @@ struct Core {
     executor: Executor,
     clock: Clock,
     memory: Option<Memory>,
-    remember: watch::Sender<Remembered>,
+    remember: watch::Sender<EpochAndLease>,
     watch_events: mpsc::Receiver<WatchEvent>,
     /// Dropped, and so ended, with the core.
     watches: JoinSet<()>,
@@ -112,7 +112,7 @@ impl Core {
             executor: Executor::new(client, &settings, seal, admissions, clock),
             clock,
             memory,
-            remember: watch::channel(Remembered::default()).0,
+            remember: watch::channel(EpochAndLease::default()).0,
             watch_events,
             watches,
             actions: JoinSet::new(),
@@ -177,7 +177,7 @@ impl Core {
         let mut keeper = JoinSet::new();
         let Some(memory) = self.memory.take() else { return keeper };
         let remembered = memory.recall().await;
-        if remembered != Remembered::default() {
+        if remembered != EpochAndLease::default() {
             let left = remembered.until.map(|until| until.duration_since(Timestamp::now()));
             tracing::info!(
                 epoch = remembered.epoch,
@@ -212,7 +212,7 @@ impl Core {
             let later = until
                 .filter(|until| known.until.is_none_or(|known| until.duration_since(known) > SAME));
             let news = later.is_some() || known.epoch != epoch;
-            *known = Remembered { epoch, until: later.or(known.until) };
+            *known = EpochAndLease { epoch, until: later.or(known.until) };
             news
         });
     }

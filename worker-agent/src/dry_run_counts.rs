@@ -6,13 +6,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Result {
+struct ResultLabel {
     result: &'static str,
 }
 
 /// Dry runs by result: `accepted`, `refused` or `unknown`.
 #[derive(Clone, Debug, Default)]
-pub struct DryRunCounts(Family<Result, Counter>);
+pub struct DryRunCounts(Family<ResultLabel, Counter>);
 
 impl DryRunCounts {
     /// Registers the metric.
@@ -25,6 +25,6 @@ impl DryRunCounts {
     }
 
     pub(crate) fn count(&self, result: &'static str) {
-        self.0.get_or_create(&Result { result }).inc();
+        self.0.get_or_create(&ResultLabel { result }).inc();
     }
 }

@@ -13,7 +13,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
-use crate::identity::{Identity, IdentityError, KeyRequest, Store};
+use crate::identity::{Identity, IdentityError, IdentityStore, KeyRequest};
 use crate::route::Route;
 use crate::tls::{self, Pin, TlsError};
 
@@ -139,7 +139,7 @@ impl EnrolError {
 ///
 /// Names the next step. The function waits for an unavailable hub.
 pub async fn obtain(
-    store: &Store,
+    store: &IdentityStore,
     hub: &Route,
     join: Option<&Join>,
 ) -> Result<Identity, EnrolError> {
@@ -152,7 +152,7 @@ pub async fn obtain(
 ///
 /// As [`obtain`].
 pub(crate) async fn obtain_with(
-    store: &Store,
+    store: &IdentityStore,
     hub: &Route,
     join: Option<&Join>,
     request: &KeyRequest,
@@ -179,7 +179,7 @@ pub(crate) async fn obtain_with(
 }
 
 async fn obtain_once(
-    store: &Store,
+    store: &IdentityStore,
     hub: &Route,
     join: Option<&Join>,
     request: &KeyRequest,
@@ -223,7 +223,7 @@ pub(crate) fn is_new(join: &Join, stored: &Identity) -> bool {
 
 /// Tries a token while the identity may still be valid. Returns the identity to use.
 async fn try_new(
-    store: &Store,
+    store: &IdentityStore,
     hub: &Route,
     join: &Join,
     request: &KeyRequest,
@@ -262,7 +262,7 @@ async fn try_new(
 ///
 /// Names the next step. A refused token is not tried again.
 pub(crate) async fn again(
-    store: &Store,
+    store: &IdentityStore,
     hub: &Route,
     join: &Join,
     request: &KeyRequest,
@@ -276,14 +276,18 @@ pub(crate) async fn again(
 }
 
 /// Stores a new identity and logs how the agent got it.
-async fn save_new(store: &Store, identity: Identity, how: &str) -> Result<Identity, IdentityError> {
+async fn save_new(
+    store: &IdentityStore,
+    identity: Identity,
+    how: &str,
+) -> Result<Identity, IdentityError> {
     save(store, &identity).await?;
     tracing::info!(cluster = identity.cluster, not_after = %identity.not_after, "{how}");
     Ok(identity)
 }
 
 /// The token is used up, so a busy API server must not cost its identity.
-async fn save(store: &Store, identity: &Identity) -> Result<(), IdentityError> {
+async fn save(store: &IdentityStore, identity: &Identity) -> Result<(), IdentityError> {
     let backoff = ExponentialBuilder::default()
         .with_jitter()
         .with_min_delay(Duration::from_millis(200))
@@ -383,7 +387,7 @@ pub async fn copy_key(
 /// the new identity.
 pub async fn keep(
     hub: &Route,
-    store: &Store,
+    store: &IdentityStore,
     current: &ArcSwap<Identity>,
     shutdown: &CancellationToken,
 ) {
@@ -423,7 +427,7 @@ pub async fn keep(
 
 async fn keep_once(
     hub: &Route,
-    store: &Store,
+    store: &IdentityStore,
     identity: &Identity,
 ) -> Result<Identity, EnrolError> {
     let renewed = renew(hub, identity).await?;

@@ -204,12 +204,12 @@ fn pem(label: &str, der: &[u8]) -> String {
 
 /// Stores the identity in its Secret.
 #[derive(Clone)]
-pub struct Store {
+pub struct IdentityStore {
     api: Api<Secret>,
     namespace: String,
 }
 
-impl Store {
+impl IdentityStore {
     pub fn new(client: kube::Client, namespace: &str) -> Self {
         Self { api: Api::namespaced(client, namespace), namespace: namespace.to_owned() }
     }

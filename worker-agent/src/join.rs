@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::enrol::{self, EnrolError, Join};
-use crate::identity::{Identity, KeyRequest, Store};
+use crate::identity::{Identity, IdentityStore, KeyRequest};
 use crate::route::Route;
 use crate::session::SessionState;
 
@@ -87,7 +87,7 @@ fn read(directory: &Path) -> anyhow::Result<Option<Join>> {
 /// without a session: with one, the hub accepts the identity.
 pub(crate) async fn renewed(
     source: JoinSource,
-    store: Store,
+    store: IdentityStore,
     hub: Route,
     current: impl Fn() -> Arc<Identity>,
     state: watch::Receiver<SessionState>,

@@ -15,7 +15,7 @@ use switchyard_proto::copy_key::CopyKey;
 use switchyard_proto::v1::{CopyKeyAnswer, CopyKeyRequest};
 
 use crate::enrol::{self, EnrolError};
-use crate::identity::{Identity, IdentityError, Store};
+use crate::identity::{Identity, IdentityError, IdentityStore};
 use crate::proof::Keys;
 use crate::route::Route;
 use crate::signing::{Copies, MarkedObjects as _, Operators, Pace, ScanResult, settle};
@@ -35,7 +35,7 @@ const FIRST_TRIES: u32 = 10;
 /// The keyring of an agent while it leads.
 pub(crate) struct Keyring {
     pub(crate) client: Client,
-    pub(crate) store: Store,
+    pub(crate) store: IdentityStore,
     pub(crate) hub: Route,
     pub(crate) identity: Arc<ArcSwap<Identity>>,
     pub(crate) cluster_uid: String,
@@ -208,7 +208,7 @@ mod tests {
     /// An agent of `hub-1` whose identity is stored.
     async fn keyring(hub: &FakeHub) -> Keyring {
         let client = api();
-        let store = Store::new(client.clone(), "switchyard-system");
+        let store = IdentityStore::new(client.clone(), "switchyard-system");
         let identity = hub.pki.identity("east", -10, 3600);
         store.save(&identity).await.unwrap();
         Keyring {

@@ -32,7 +32,7 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The content of the Lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Remembered {
+pub(crate) struct EpochAndLease {
     /// The highest epoch.
     pub(crate) epoch: u64,
     /// The end of the lease, if any job had a fence.
@@ -51,7 +51,7 @@ impl Memory {
     }
 
     /// Reads the memory. Waits for an unavailable API server.
-    pub(crate) async fn recall(&self) -> Remembered {
+    pub(crate) async fn recall(&self) -> EpochAndLease {
         let read = || async { within(ANSWER_DEADLINE, self.api.get_opt(LEASE)).await };
         let notify = |error: &kube::Error, wait: Duration| {
             tracing::warn!(%error, ?wait, lease = LEASE, "cannot be read, will try again");
@@ -68,7 +68,7 @@ impl Memory {
     /// to overwrite another replica's memory. Newer values replace unwritten ones.
     pub(crate) async fn keep(
         self,
-        mut news: watch::Receiver<Remembered>,
+        mut news: watch::Receiver<EpochAndLease>,
         may_write: impl Fn() -> bool,
     ) {
         while news.changed().await.is_ok() {
@@ -87,7 +87,7 @@ impl Memory {
         }
     }
 
-    async fn write(&self, remembered: Remembered) -> kube::Result<()> {
+    async fn write(&self, remembered: EpochAndLease) -> kube::Result<()> {
         let lease = to_lease(remembered, &self.hub_id, Timestamp::now());
         let params = PatchParams {
             field_manager: Some(names::FIELD_MANAGER.to_owned()),
@@ -112,7 +112,7 @@ fn retries() -> ExponentialBuilder {
     backoff.with_min_delay(Duration::from_millis(200)).with_max_delay(Duration::from_secs(5))
 }
 
-fn to_lease(remembered: Remembered, hub_id: &str, now: Timestamp) -> Lease {
+fn to_lease(remembered: EpochAndLease, hub_id: &str, now: Timestamp) -> Lease {
     // The Lease's duration is in whole seconds, at least one. The renewal time makes up for the
     // difference.
     let left = |until: Timestamp| until.duration_since(now).as_secs().clamp(1, i64::from(i32::MAX));
@@ -131,11 +131,11 @@ fn to_lease(remembered: Remembered, hub_id: &str, now: Timestamp) -> Lease {
     }
 }
 
-fn read_lease(lease: &Lease, hub_id: &str, now: Timestamp) -> Remembered {
+fn read_lease(lease: &Lease, hub_id: &str, now: Timestamp) -> EpochAndLease {
     let Some(spec) =
         lease.spec.as_ref().filter(|spec| spec.holder_identity.as_deref() == Some(hub_id))
     else {
-        return Remembered::default();
+        return EpochAndLease::default();
     };
     let until = spec.renew_time.as_ref().zip(spec.lease_duration_seconds).and_then(
         |(renewed, duration)| {
@@ -143,7 +143,7 @@ fn read_lease(lease: &Lease, hub_id: &str, now: Timestamp) -> Remembered {
             renewed.0.min(now).checked_add(seconds(duration.into())).ok()
         },
     );
-    Remembered {
+    EpochAndLease {
         epoch: spec.lease_transitions.and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0),
         until,
     }
@@ -166,15 +166,15 @@ mod tests {
     #[case::a_lease(Some("29.75"))]
     #[case::one_that_has_lapsed(Some("03.5"))]
     fn memory_round_trips_through_lease(#[case] until: Option<&str>) {
-        let remembered = Remembered { epoch: 7, until: until.map(at) };
+        let remembered = EpochAndLease { epoch: 7, until: until.map(at) };
         let lease = to_lease(remembered, "hub", at("05"));
         assert_eq!(read_lease(&lease, "hub", at("20")), remembered);
-        assert_eq!(read_lease(&lease, "another", at("20")), Remembered::default());
+        assert_eq!(read_lease(&lease, "another", at("20")), EpochAndLease::default());
     }
 
     #[test]
     fn clock_set_back_grants_at_most_one_lease() {
-        let lease = to_lease(Remembered { epoch: 1, until: Some(at("50")) }, "hub", at("40"));
+        let lease = to_lease(EpochAndLease { epoch: 1, until: Some(at("50")) }, "hub", at("40"));
         assert_eq!(read_lease(&lease, "hub", at("00")).until, Some(at("10")));
     }
 }

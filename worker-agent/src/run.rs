@@ -22,7 +22,7 @@ use crate::enrol::{self, EnrolError, Join};
 use crate::foreign::ForeignMarks;
 use crate::health;
 use crate::hub_address::HubAddress;
-use crate::identity::{Identity, Store};
+use crate::identity::{Identity, IdentityStore};
 use crate::join::{self, JoinSource};
 use crate::keyring::Keyring;
 use crate::place::cluster_uid;
@@ -63,7 +63,7 @@ struct Agent {
     rooms: RoomSource,
     admissions: Arc<dyn Admissions>,
     client: kube::Client,
-    store: Store,
+    store: IdentityStore,
     hub: Route,
     join: JoinSource,
     namespaces: AllowedNamespaces,
@@ -85,7 +85,7 @@ struct Agent {
 /// A part failed, or the cluster has no identity and cannot get one. The message names the next
 /// step.
 pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let store = Store::new(options.controller.client.clone(), &options.controller.namespace);
+    let store = IdentityStore::new(options.controller.client.clone(), &options.controller.namespace);
     let origin = options.controller.config.multi_kueue.origin.clone();
     let namespace = options.controller.namespace.clone();
     let frameworks = options.controller.config.all_frameworks();
@@ -347,7 +347,7 @@ async fn ok(task: impl Future<Output = ()>) -> anyhow::Result<()> {
 /// Secret.
 async fn renew(
     hub: Route,
-    store: Store,
+    store: IdentityStore,
     identity: Arc<ArcSwap<Identity>>,
     mut leadership: watch::Receiver<Leadership>,
     term: CancellationToken,

@@ -18,8 +18,8 @@ use crate::{
     http,
 };
 use switchyard_platform::{
-    delegated_auth::{AccessTarget, Guard, Refusal},
-    https::{self, Identity, Open},
+    delegated_auth::{AccessTarget, Guard, StatusError},
+    https::{self, Open, ServerCertificate},
 };
 
 const NAME: &str = "metrics";
@@ -40,7 +40,7 @@ pub(crate) async fn run(
     listener.set_nonblocking(true).context("metrics listener")?;
     let listener = tokio::net::TcpListener::from_std(listener).context("metrics listener")?;
     let name = format!("metrics.{}.svc", ctx.namespace);
-    let own = Identity::new(certificates.as_deref(), name, ctx.clock.now());
+    let own = ServerCertificate::new(certificates.as_deref(), name, ctx.clock.now());
     let mut own = own.context("the certificate of the metrics")?;
     let router =
         Router::new().fallback(answer).with_state((ctx.clone(), Guard::new(ctx.client.clone())));
@@ -65,7 +65,7 @@ async fn answer(State((ctx, guard)): State<(Arc<Context>, Guard)>, request: Requ
         Ok(()) if path == PATH => http::metrics_page(State(ctx)).await.into_response(),
         Ok(()) => {
             let message = format!("there is nothing at {path}; metrics are at {PATH}");
-            Refusal::new(StatusCode::NOT_FOUND, "NotFound", message).into_response()
+            StatusError::new(StatusCode::NOT_FOUND, "NotFound", message).into_response()
         }
     }
 }

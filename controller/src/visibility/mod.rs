@@ -34,8 +34,8 @@ use crate::{
     engine::EngineHandle,
 };
 use switchyard_platform::{
-    delegated_auth::{Guard, Refusal, front_proxy::FrontProxy},
-    https::{self, Identity, Site},
+    delegated_auth::{Guard, StatusError, front_proxy::FrontProxy},
+    https::{self, ServerCertificate, Site},
 };
 
 /// Name in [`switchyard_platform::components`].
@@ -85,13 +85,13 @@ struct TlsState {
 /// Keeps certificates and the front-proxy configuration up to date.
 struct TlsKeeper {
     ctx: Arc<Context>,
-    own: Identity,
+    own: ServerCertificate,
     state: Arc<ArcSwap<TlsState>>,
 }
 
 impl TlsKeeper {
     fn new(ctx: Arc<Context>, certificates: Option<&Path>) -> anyhow::Result<Self> {
-        let own = Identity::new(
+        let own = ServerCertificate::new(
             certificates,
             format!("visibility.{}.svc", ctx.namespace),
             ctx.clock.now(),
@@ -166,7 +166,7 @@ struct VisibilityApi {
 }
 
 impl VisibilityApi {
-    async fn answer(&self, head: &Parts, proxy: Option<&FrontProxy>) -> Result<Value, Refusal> {
+    async fn answer(&self, head: &Parts, proxy: Option<&FrontProxy>) -> Result<Value, StatusError> {
         let path = head.uri.path();
         let target = ResourcePath::parse(path);
         let wanted =
@@ -177,10 +177,14 @@ impl VisibilityApi {
                 "{} is not supported here: lists of pending workloads are read with GET",
                 head.method
             );
-            return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message));
+            return Err(StatusError::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "MethodNotAllowed",
+                message,
+            ));
         }
         match target {
-            None => Err(Refusal::new(
+            None => Err(StatusError::new(
                 StatusCode::NOT_FOUND,
                 "NotFound",
                 format!("there is nothing at {path}"),
@@ -221,20 +225,22 @@ impl VisibilityApi {
         version: &str,
         cluster_queue: String,
         local_queue: Option<LocalQueueKey>,
-    ) -> Result<Value, Refusal> {
+    ) -> Result<Value, StatusError> {
         let page = Query::<Page>::try_from_uri(&head.uri);
         let Query(page) = page.map_err(|error| {
-            Refusal::new(StatusCode::BAD_REQUEST, "BadRequest", error.body_text())
+            StatusError::new(StatusCode::BAD_REQUEST, "BadRequest", error.body_text())
         })?;
         let pending = self.engine.pending(page.of(cluster_queue, local_queue)).await;
-        let pending = pending.map_err(|error| Refusal::internal(format!("{error:#}")))?;
+        let pending = pending.map_err(|error| StatusError::internal(format!("{error:#}")))?;
         let workload = |namespace: &str, name: &str| self.ctx.stores.workloads.get(namespace, name);
         let summary = summary::summary(version, &pending, workload);
-        serde_json::to_value(summary).map_err(|error| Refusal::internal(error.to_string()))
+        serde_json::to_value(summary).map_err(|error| StatusError::internal(error.to_string()))
     }
 }
 
-fn require(known: bool, resource: &str, name: &str) -> Result<(), Refusal> {
+fn require(known: bool, resource: &str, name: &str) -> Result<(), StatusError> {
     let message = || format!("{resource}.{GROUP} {name:?} not found");
-    known.then_some(()).ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "NotFound", message()))
+    known
+        .then_some(())
+        .ok_or_else(|| StatusError::new(StatusCode::NOT_FOUND, "NotFound", message()))
 }

@@ -16,7 +16,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 
-use super::authorization::Refusal;
+use super::authorization::CallerRefusal;
 use super::connection_limit::ConnectionSlot;
 
 /// The caller at the other end of a connection, as gRPC handlers see it.
@@ -40,11 +40,11 @@ impl Peer {
     ///
     /// # Errors
     /// The caller showed no certificate, or it has expired.
-    pub(super) fn caller(&self, now: Timestamp) -> Result<Arc<ClusterIdentity>, Refusal> {
-        let identity = self.identity.clone().ok_or(Refusal::NoCertificate)?;
+    pub(super) fn caller(&self, now: Timestamp) -> Result<Arc<ClusterIdentity>, CallerRefusal> {
+        let identity = self.identity.clone().ok_or(CallerRefusal::NoCertificate)?;
         match self.not_after {
             Some(not_after) if now < not_after => Ok(identity),
-            _ => Err(Refusal::Ended(self.not_after.unwrap_or_default())),
+            _ => Err(CallerRefusal::Ended(self.not_after.unwrap_or_default())),
         }
     }
 }

@@ -25,7 +25,7 @@ pub trait ClusterLookup: Send + Sync {
 
 /// Why a caller was refused. It goes to the log only; the caller hears "refused".
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum CallerRefusal {
     #[error("no client certificate")]
     NoCertificate,
     /// The certificate expired after the connection was opened.
@@ -74,7 +74,7 @@ impl Authorizer {
     ///
     /// # Errors
     /// The caller may act for none.
-    pub async fn caller(&self, peer: &Peer) -> Result<Arc<ClusterIdentity>, Refusal> {
+    pub async fn caller(&self, peer: &Peer) -> Result<Arc<ClusterIdentity>, CallerRefusal> {
         let identity = peer.caller(self.now())?;
         self.admit(Some(&identity)).await?;
         Ok(identity)
@@ -84,14 +84,14 @@ impl Authorizer {
     ///
     /// # Errors
     /// The reason for a refusal.
-    pub async fn admit(&self, identity: Option<&ClusterIdentity>) -> Result<(), Refusal> {
-        let identity = identity.ok_or(Refusal::NoCertificate)?;
+    pub async fn admit(&self, identity: Option<&ClusterIdentity>) -> Result<(), CallerRefusal> {
+        let identity = identity.ok_or(CallerRefusal::NoCertificate)?;
         if identity.hub_id != *self.hub_id {
-            return Err(Refusal::OtherHub(identity.hub_id.clone()));
+            return Err(CallerRefusal::OtherHub(identity.hub_id.clone()));
         }
         match self.uid(&identity.cluster).await {
-            None => Err(Refusal::NoCluster(identity.cluster.clone())),
-            Some(uid) if uid != identity.uid => Err(Refusal::Recreated(identity.cluster.clone())),
+            None => Err(CallerRefusal::NoCluster(identity.cluster.clone())),
+            Some(uid) if uid != identity.uid => Err(CallerRefusal::Recreated(identity.cluster.clone())),
             Some(_) => Ok(()),
         }
     }
@@ -108,9 +108,9 @@ impl Authorizer {
     /// The identity for the certificate of a newly enrolled agent.
     ///
     /// # Errors
-    /// [`Refusal::NoCluster`].
-    pub async fn identity(&self, cluster: &str) -> Result<ClusterIdentity, Refusal> {
-        let uid = self.uid(cluster).await.ok_or_else(|| Refusal::NoCluster(cluster.to_owned()))?;
+    /// [`CallerRefusal::NoCluster`].
+    pub async fn identity(&self, cluster: &str) -> Result<ClusterIdentity, CallerRefusal> {
+        let uid = self.uid(cluster).await.ok_or_else(|| CallerRefusal::NoCluster(cluster.to_owned()))?;
         Ok(ClusterIdentity { hub_id: self.hub_id.to_string(), cluster: cluster.to_owned(), uid })
     }
 }
@@ -141,21 +141,21 @@ mod tests {
         };
         assert_eq!(authorizer.admit(Some(&identity("hub", "east", "u1"))).await, Ok(()));
         for (case, shown, refusal) in [
-            ("nothing shown", None, Refusal::NoCertificate),
+            ("nothing shown", None, CallerRefusal::NoCertificate),
             (
                 "another hub's",
                 Some(identity("other", "east", "u1")),
-                Refusal::OtherHub("other".into()),
+                CallerRefusal::OtherHub("other".into()),
             ),
             (
                 "a deleted cluster's",
                 Some(identity("hub", "west", "u1")),
-                Refusal::NoCluster("west".into()),
+                CallerRefusal::NoCluster("west".into()),
             ),
             (
                 "a recreated cluster's",
                 Some(identity("hub", "east", "u0")),
-                Refusal::Recreated("east".into()),
+                CallerRefusal::Recreated("east".into()),
             ),
         ] {
             assert_eq!(authorizer.admit(shown.as_ref()).await, Err(refusal), "{case}");

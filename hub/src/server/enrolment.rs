@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use super::agent_connection::Peer;
-use super::authorization::{Authorizer, Refusal};
+use super::authorization::{Authorizer, CallerRefusal};
 use super::cluster_rate::ClusterRateLimiter;
 use super::copy_keys::CopyKeys;
 use super::listener_tls::Authorities;
@@ -74,7 +74,7 @@ pub struct EnrolmentService {
 #[derive(Debug, thiserror::Error)]
 enum EnrolmentError {
     #[error(transparent)]
-    Refusal(#[from] Refusal),
+    Refusal(#[from] CallerRefusal),
     #[error(transparent)]
     Token(#[from] TokenError),
     #[error(transparent)]
@@ -145,7 +145,7 @@ impl EnrolmentService {
                 admitted.map_err(|_| EnrolmentError::Busy)?;
                 Ok(identity)
             }
-            None => Err(Refusal::NoCertificate.into()),
+            None => Err(CallerRefusal::NoCertificate.into()),
         }
     }
 

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 pub use agent_connection::Peer;
 pub use agent_service::AgentService;
-pub use authorization::{Authorizer, ClusterLookup, Refusal};
+pub use authorization::{Authorizer, CallerRefusal, ClusterLookup};
 pub use copy_keys::CopyKeys;
 pub(crate) use copy_keys::HostedOperators;
 pub use duplicate_clusters::KnownCluster;

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use switchyard_agent::enrol::{self, EnrolError, Join};
-use switchyard_agent::identity::{Identity, Store};
+use switchyard_agent::identity::{Identity, IdentityStore};
 use switchyard_agent::route::{Dial, Route, Tcp};
 use switchyard_agent::session::{Dialler, SessionState};
 use switchyard_agent::{AllowedNamespaces, CapacitySource, run_core};
@@ -347,7 +347,7 @@ impl Agent {
         };
         let mut tasks = JoinSet::new();
         let (core, renewal) = (shutdown.clone(), shutdown.clone());
-        let store = Store::new(client.clone(), "switchyard-system");
+        let store = IdentityStore::new(client.clone(), "switchyard-system");
         let kept = identity.clone();
         tasks.spawn(async move {
             run_core(client, incoming, CapacitySource::None, settings, core).await.unwrap()

@@ -8,7 +8,7 @@
 
 mod answers;
 pub mod front_proxy;
-mod refusal;
+mod status_error;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +17,6 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use axum::http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{
@@ -25,13 +24,14 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::api::PostParams;
 use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use self::answers::{AnswerCache, QuestionDigest};
 use self::front_proxy::FrontProxy;
-pub use self::refusal::Refusal;
+pub use self::status_error::StatusError;
 use crate::api_call::with_deadline;
 
 /// Members may do everything, without a review.
@@ -158,29 +158,29 @@ impl Guard {
         headers: &HeaderMap,
         proxy: Option<&FrontProxy>,
         target: &AccessTarget,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), StatusError> {
         let user = match (proxy.and_then(|proxy| proxy.user(headers)), bearer(headers)) {
             (Some(user), _) => user,
             (None, Some(token)) => self.authenticate(token).await?,
-            (None, None) => return Err(Refusal::unauthorized()),
+            (None, None) => return Err(StatusError::unauthorized()),
         };
         if user.groups.iter().any(|group| group == MASTERS) || self.allows(&user, target).await? {
             return Ok(());
         }
-        Err(Refusal::new(StatusCode::FORBIDDEN, "Forbidden", target.forbidden(&user.name)))
+        Err(StatusError::new(StatusCode::FORBIDDEN, "Forbidden", target.forbidden(&user.name)))
     }
 
-    async fn authenticate(&self, token: &str) -> Result<User, Refusal> {
+    async fn authenticate(&self, token: &str) -> Result<User, StatusError> {
         let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences: None };
         let review = TokenReview { spec, ..TokenReview::default() };
         let user = self.cached_review(&self.0.users, &review, |answer| {
             let status = answer.status.filter(|status| status.authenticated == Some(true));
             status.and_then(|status| status.user).map(User::from)
         });
-        user.await?.ok_or_else(Refusal::unauthorized)
+        user.await?.ok_or_else(StatusError::unauthorized)
     }
 
-    async fn allows(&self, user: &User, target: &AccessTarget) -> Result<bool, Refusal> {
+    async fn allows(&self, user: &User, target: &AccessTarget) -> Result<bool, StatusError> {
         let allowed = |answer: SubjectAccessReview| {
             answer.status.is_some_and(|status| status.allowed && status.denied != Some(true))
         };
@@ -193,7 +193,7 @@ impl Guard {
         kept: &Mutex<AnswerCache<V>>,
         review: &K,
         read: impl FnOnce(K) -> V,
-    ) -> Result<V, Refusal>
+    ) -> Result<V, StatusError>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
     {
@@ -203,7 +203,7 @@ impl Guard {
             return Ok(answer);
         }
         let turn = tokio::time::timeout(TURN, self.0.turns.acquire()).await;
-        let Ok(Ok(_turn)) = turn else { return Err(Refusal::busy()) };
+        let Ok(Ok(_turn)) = turn else { return Err(StatusError::busy()) };
         // Another request may have asked the same in the meantime.
         if let Some(answer) = known() {
             return Ok(answer);
@@ -211,7 +211,7 @@ impl Guard {
         let api: Api<K> = Api::all(self.0.client.clone());
         let answer = with_deadline(api.create(&PostParams::default(), review))
             .await
-            .map_err(|e| Refusal::unknown(&e))?;
+            .map_err(|e| StatusError::unknown(&e))?;
         let answer = read(answer);
         if let Some(asked) = asked {
             kept.lock().keep(asked, answer.clone(), Instant::now());

@@ -6,7 +6,7 @@
 
 mod activity;
 mod connection_slots;
-mod identity;
+mod server_certificate;
 #[cfg(test)]
 mod tests;
 pub mod tls_policy;
@@ -36,7 +36,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use connection_slots::{ConnectionSlot, ConnectionSlots};
-pub use identity::Identity;
+pub use server_certificate::ServerCertificate;
 pub use tls_policy::TlsPolicy;
 
 /// Concurrent connections. API servers keep a few open.

@@ -15,7 +15,7 @@ const NAME: &str = "here.example";
 
 /// A connection with this ALPN protocol, and the server's task.
 async fn connect(protocol: &[u8]) -> (TlsStream<DuplexStream>, tokio::task::JoinHandle<()>) {
-    let own = Identity::new(None, NAME.to_owned(), jiff::Timestamp::now()).unwrap();
+    let own = ServerCertificate::new(None, NAME.to_owned(), jiff::Timestamp::now()).unwrap();
     let router = Router::new().route("/", get(async || "hello"));
     let site = Open::new("test", own.certificate.clone(), &TlsPolicy::default(), router).unwrap();
     let (ours, theirs) = duplex(1 << 16);

@@ -122,7 +122,7 @@ pub(super) struct RollUp<'a> {
 
 /// Why a leaf takes no pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal<'a> {
+pub(super) enum LeafRefusal<'a> {
     Excluded(Exclusion<'a>),
     /// Outside the domain of the search.
     Outside,
@@ -281,11 +281,11 @@ impl Counts {
         let position = |position: usize| u16::try_from(position).unwrap_or(u16::MAX);
         let state = match refusal {
             None => LeafState::Open,
-            Some(Refusal::Full(resource)) => LeafState::Full(position(resource)),
-            Some(Refusal::Outside) => LeafState::Outside,
-            Some(Refusal::Excluded(Exclusion::NodeSelector)) => LeafState::NodeSelector,
-            Some(Refusal::Excluded(Exclusion::Affinity)) => LeafState::Affinity,
-            Some(Refusal::Excluded(Exclusion::Taint(taint))) => {
+            Some(LeafRefusal::Full(resource)) => LeafState::Full(position(resource)),
+            Some(LeafRefusal::Outside) => LeafState::Outside,
+            Some(LeafRefusal::Excluded(Exclusion::NodeSelector)) => LeafState::NodeSelector,
+            Some(LeafRefusal::Excluded(Exclusion::Affinity)) => LeafState::Affinity,
+            Some(LeafRefusal::Excluded(Exclusion::Taint(taint))) => {
                 LeafState::Tainted(position(self.tally.taint(taint)))
             }
         };
@@ -448,15 +448,15 @@ pub(super) fn count_in_leaf<'a>(
     (id, leaf): (DomainId, &'a Leaf),
     wanted: &PlacementDemand<'_>,
     assumed: Option<&Amounts>,
-) -> (Count, Option<Refusal<'a>>) {
+) -> (Count, Option<LeafRefusal<'a>>) {
     if tree.is_by_host() {
         let excluded = leaf.first().and_then(|source| wanted.filter.exclusion(source));
         if let Some(excluded) = excluded {
-            return (Count::default(), Some(Refusal::Excluded(excluded)));
+            return (Count::default(), Some(LeafRefusal::Excluded(excluded)));
         }
     }
     if !is_within(tree, id, wanted.within) {
-        return (Count::default(), Some(Refusal::Outside));
+        return (Count::default(), Some(LeafRefusal::Outside));
     }
     count_free(leaf, wanted, assumed)
 }
@@ -466,7 +466,7 @@ fn count_free(
     leaf: &Leaf,
     wanted: &PlacementDemand<'_>,
     assumed: Option<&Amounts>,
-) -> (Count, Option<Refusal<'static>>) {
+) -> (Count, Option<LeafRefusal<'static>>) {
     let free = |number: usize| {
         let free = leaf.free(number, wanted.empty);
         assumed.map_or(free, |assumed| free.saturating_sub(bounded(assumed.get(number))))
@@ -475,7 +475,7 @@ fn count_free(
     let leader = wanted.leader.filter(|leader| leader.count_in(free).0 > 0);
     let pods_led = leader.map_or(pods, |leader| wanted.worker.count_in(leader.taken_from(free)).0);
     let count = Count { pods, pods_led, leaders: i32::from(leader.is_some()), ..Count::default() };
-    (count, limit.filter(|_| pods == 0).map(Refusal::Full))
+    (count, limit.filter(|_| pods == 0).map(LeafRefusal::Full))
 }
 
 fn is_within(tree: &TopologyTree, id: DomainId, within: Within) -> bool {

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::count_cache::borrow_counts;
-use super::counts::{Assumed, Count, PlacementDemand, Refusal, Within, count_in_leaf};
+use super::counts::{Assumed, Count, LeafRefusal, PlacementDemand, Within, count_in_leaf};
 use super::failure::written;
 use super::filter::Exclusion;
 use super::place::{LeaderAndWorkers, PlacementRequest, Placer, grouped, roles};
@@ -238,19 +238,19 @@ fn pods_that_fit(count: Count, level: usize, plan: &PlacementPlan) -> i32 {
 }
 
 fn obstacle(
-    refusal: Refusal<'_>,
+    refusal: LeafRefusal<'_>,
     leaf: &Leaf,
     wanted: &PlacementDemand<'_>,
     resources: &Resources,
 ) -> Option<LeafObstacle> {
     let resource = match refusal {
-        Refusal::Excluded(Exclusion::Taint(taint)) => {
+        LeafRefusal::Excluded(Exclusion::Taint(taint)) => {
             return Some(LeafObstacle::Taint(taint.clone()));
         }
-        Refusal::Excluded(Exclusion::NodeSelector) => return Some(LeafObstacle::NodeSelector),
-        Refusal::Excluded(Exclusion::Affinity) => return Some(LeafObstacle::Affinity),
-        Refusal::Outside => return None,
-        Refusal::Full(resource) => wanted.worker.name(resource)?.clone(),
+        LeafRefusal::Excluded(Exclusion::NodeSelector) => return Some(LeafObstacle::NodeSelector),
+        LeafRefusal::Excluded(Exclusion::Affinity) => return Some(LeafObstacle::Affinity),
+        LeafRefusal::Outside => return None,
+        LeafRefusal::Full(resource) => wanted.worker.name(resource)?.clone(),
     };
     let allocatable = allocatable(leaf, resources);
     let fits = |free: &dyn Fn(usize) -> i64| wanted.worker.count_in(free).0 > 0;

@@ -13,7 +13,7 @@ use super::{Dialler, SessionState};
 use crate::capacity::CapacitySource;
 use crate::core::run_core;
 use crate::enrol::{self, EnrolError, Join};
-use crate::identity::{Identity, Store};
+use crate::identity::{Identity, IdentityStore};
 use crate::settings::Settings;
 use crate::testing::{FakeHub, api, soon};
 
@@ -59,7 +59,7 @@ impl Agent {
         };
         let mut tasks = JoinSet::new();
         let (core, renewal) = (shutdown.clone(), shutdown.clone());
-        let store = Store::new(client.clone(), "switchyard-system");
+        let store = IdentityStore::new(client.clone(), "switchyard-system");
         let kept = identity.clone();
         tasks.spawn(async move {
             run_core(client, incoming, CapacitySource::None, settings, core).await.unwrap()
@@ -225,7 +225,7 @@ async fn certificate_renewal_keeps_session_and_serves_next_dial() {
 #[tokio::test]
 async fn restart_uses_stored_identity_without_enrolment() {
     let hub = FakeHub::start().await;
-    let store = Store::new(api(), "switchyard-system");
+    let store = IdentityStore::new(api(), "switchyard-system");
     hub.accept_token("east.1.secret");
     let join = Join::new("east.1.secret", hub.pin().parse().unwrap());
     let first =
@@ -243,7 +243,7 @@ async fn restart_uses_stored_identity_without_enrolment() {
 #[tokio::test]
 async fn new_token_is_tried_once_beside_valid_identity() {
     let hub = FakeHub::start().await;
-    let store = Store::new(api(), "switchyard-system");
+    let store = IdentityStore::new(api(), "switchyard-system");
     let join = |token: &str| Join::new(token, hub.pin().parse().unwrap());
     let obtain = async |join: &Join| {
         let obtained =
@@ -271,7 +271,7 @@ async fn token_is_not_sent_to_hub_with_unpinned_ca() {
     let hub = FakeHub::start().await;
     hub.accept_token("east.1.secret");
     let join = Join::new("east.1.secret", FakeHub::start().await.pin().parse().unwrap());
-    let store = Store::new(api(), "switchyard-system");
+    let store = IdentityStore::new(api(), "switchyard-system");
     let refused = soon("the refusal", enrol::obtain(&store, &hub.address, Some(&join)))
         .await
         .unwrap_err()
@@ -284,7 +284,7 @@ async fn token_is_not_sent_to_hub_with_unpinned_ca() {
 async fn refused_token_names_next_step() {
     let hub = FakeHub::start().await;
     let join = Join::new("east.1.used", hub.pin().parse().unwrap());
-    let store = Store::new(api(), "switchyard-system");
+    let store = IdentityStore::new(api(), "switchyard-system");
     let refused =
         soon("the refusal", enrol::enrol(&hub.address, &join)).await.unwrap_err().to_string();
     assert!(refused.contains("switchyard cluster join-token east"), "{refused}");
@@ -296,7 +296,7 @@ async fn refused_token_names_next_step() {
 async fn token_unknown_to_hub_is_retried() {
     let hub = FakeHub::start().await;
     let join = Join::new("east.1.secret", hub.pin().parse().unwrap());
-    let store = Store::new(api(), "switchyard-system");
+    let store = IdentityStore::new(api(), "switchyard-system");
     let accept = async {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         hub.accept_token("east.1.secret");

@@ -21,7 +21,7 @@ use switchyard_proto::v1::JobTrouble;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::pods::{Finding, of_pod};
-use super::unready_jobs::{Examined, JobIdentity};
+use super::unready_jobs::{Examined, JobToExamine};
 use super::warnings::{Warning, Warnings};
 
 /// Pods per list request.
@@ -70,7 +70,7 @@ impl Examiner {
         }
     }
 
-    pub(super) async fn examine(&self, job: &JobIdentity) -> Result<Examined, kube::Error> {
+    pub(super) async fn examine(&self, job: &JobToExamine) -> Result<Examined, kube::Error> {
         let (mut pods, others, is_whole) = match job.pods.may_exist {
             true => self.pods_by_phase(job).await?,
             false => (Vec::new(), Vec::new(), true),
@@ -99,7 +99,7 @@ impl Examiner {
     }
 
     /// Whether a label selects exactly the job's pods.
-    fn selects_exactly(&self, job: &JobIdentity) -> bool {
+    fn selects_exactly(&self, job: &JobToExamine) -> bool {
         is_marked(job.kind) || pod_selector(job.kind, "", "").is_exact
     }
 
@@ -124,7 +124,7 @@ impl Examiner {
     /// all.
     async fn pods_by_phase(
         &self,
-        job: &JobIdentity,
+        job: &JobToExamine,
     ) -> Result<(Vec<Pod>, Vec<Pod>, bool), kube::Error> {
         let (pending, _) = self.pods(job, "status.phase=Pending").await?;
         let (others, is_whole) =
@@ -133,7 +133,11 @@ impl Examiner {
     }
 
     /// The job's pods that the field selector selects, and whether these are all.
-    async fn pods(&self, job: &JobIdentity, fields: &str) -> Result<(Vec<Pod>, bool), kube::Error> {
+    async fn pods(
+        &self,
+        job: &JobToExamine,
+        fields: &str,
+    ) -> Result<(Vec<Pod>, bool), kube::Error> {
         let kind = job.kind;
         let marked = is_marked(kind);
         let selector = if marked {
@@ -161,7 +165,7 @@ impl Examiner {
     /// StatefulSets. The job or one of its pods owns them.
     async fn children(
         &self,
-        job: &JobIdentity,
+        job: &JobToExamine,
         mut owners: BTreeSet<String>,
     ) -> Result<Vec<String>, kube::Error> {
         let resource = match job.kind {
@@ -201,7 +205,7 @@ fn is_ready(pod: &Pod) -> bool {
 }
 
 /// Whether a pod belongs to the job.
-fn is_of(pod: &Pod, job: &JobIdentity, marked: bool) -> bool {
+fn is_of(pod: &Pod, job: &JobToExamine, marked: bool) -> bool {
     let is = |key: &str, value: &str| pod.annotations().get(key).is_some_and(|it| it == value);
     if marked {
         return is(names::WORKLOAD_UID, &job.workload_uid)

@@ -21,7 +21,7 @@ use switchyard_ledger::{Meta, WatchEvent};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use self::unready_jobs::{Examined, JobIdentity, PodsOf, Readiness, Report, UnreadyJobs};
+use self::unready_jobs::{Examined, JobToExamine, PodsOf, Readiness, Report, UnreadyJobs};
 use self::warnings::Warnings;
 
 /// The deadline of one examination.
@@ -133,7 +133,7 @@ impl TroubleWatch {
     async fn examine(
         &self,
         examiner: &mut examine::Examiner,
-        job: JobIdentity,
+        job: JobToExamine,
         seen: &mpsc::Sender<WatchEvent>,
     ) -> bool {
         let found = match timeout(DEADLINE, examiner.examine(&job)).await {
@@ -146,7 +146,7 @@ impl TroubleWatch {
         };
         let news = self.unready_jobs.lock().examined(&job, found, Instant::now());
         if let Some(Report { troubles, no_ready_pod }) = news {
-            let JobIdentity { workload_uid, attempt, .. } = job;
+            let JobToExamine { workload_uid, attempt, .. } = job;
             let event = WatchEvent::Troubles { workload_uid, attempt, troubles, no_ready_pod };
             if seen.send(event).await.is_err() {
                 return false;

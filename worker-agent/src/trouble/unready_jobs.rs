@@ -26,7 +26,7 @@ const MAX_JOBS: usize = 50_000;
 
 /// A job to examine.
 #[derive(Debug, Clone)]
-pub(super) struct JobIdentity {
+pub(super) struct JobToExamine {
     pub(super) workload_uid: String,
     pub(super) attempt: u64,
     /// The job's kind.
@@ -43,9 +43,9 @@ pub(super) struct JobIdentity {
 #[derive(Debug, Default)]
 pub(super) struct PodsOf<'a> {
     pub(super) kind: &'static str,
-    /// See [`JobIdentity::workload`].
+    /// See [`JobToExamine::workload`].
     pub(super) workload: &'a str,
-    /// See [`JobIdentity::labels`].
+    /// See [`JobToExamine::labels`].
     pub(super) labels: String,
 }
 
@@ -92,7 +92,7 @@ impl Report {
 
 #[derive(Debug)]
 struct UnreadyJob {
-    identity: JobIdentity,
+    to_examine: JobToExamine,
     /// The uids of the job's unready objects, and the pods that each counts.
     unready: BTreeMap<String, CountedPods>,
     examinations: usize,
@@ -164,7 +164,7 @@ impl UnreadyJobs {
         readiness: Readiness,
         now: Instant,
     ) {
-        let known = self.jobs.get(&meta.workload_uid).map(|job| job.identity.attempt);
+        let known = self.jobs.get(&meta.workload_uid).map(|job| job.to_examine.attempt);
         match known {
             Some(attempt) if meta.attempt < attempt => return,
             Some(attempt) if meta.attempt > attempt => self.end(&meta.workload_uid),
@@ -199,7 +199,7 @@ impl UnreadyJobs {
         let workload_uid = meta.workload_uid.clone();
         let due = now + delay(0);
         self.due.insert(namespace, due, &workload_uid);
-        let identity = JobIdentity {
+        let to_examine = JobToExamine {
             workload_uid: workload_uid.clone(),
             attempt: meta.attempt,
             kind,
@@ -210,7 +210,7 @@ impl UnreadyJobs {
         };
         let unready = BTreeMap::from([(meta.target.uid.clone(), pods)]);
         let job = UnreadyJob {
-            identity,
+            to_examine,
             unready,
             examinations: 0,
             due: Some(due),
@@ -224,7 +224,7 @@ impl UnreadyJobs {
     pub(super) fn keep(&mut self, gvk: &str, uids: &BTreeSet<String>) {
         let mut over = Vec::new();
         for (workload_uid, job) in &mut self.jobs {
-            if &*job.identity.target.gvk == gvk {
+            if &*job.to_examine.target.gvk == gvk {
                 job.unready.retain(|uid, _| uids.contains(uid));
                 if job.unready.is_empty() {
                     over.push(workload_uid.clone());
@@ -236,7 +236,7 @@ impl UnreadyJobs {
 
     fn end(&mut self, workload_uid: &str) {
         let Some(job) = self.jobs.remove(workload_uid) else { return };
-        let namespace = &job.identity.target.namespace;
+        let namespace = &job.to_examine.target.namespace;
         if let Some(due) = job.due {
             self.due.remove(namespace, due, workload_uid);
         }
@@ -247,7 +247,7 @@ impl UnreadyJobs {
             }
         }
         if !job.reported.is_empty() {
-            self.over.push((job.identity.workload_uid, job.identity.attempt));
+            self.over.push((job.to_examine.workload_uid, job.to_examine.attempt));
         }
     }
 
@@ -263,23 +263,25 @@ impl UnreadyJobs {
 
     /// The next job to examine, if its time has come. It is not due again before
     /// [`Self::examined`].
-    pub(super) fn take(&mut self, now: Instant) -> Option<JobIdentity> {
+    pub(super) fn take(&mut self, now: Instant) -> Option<JobToExamine> {
         let workload_uid = self.due.take(now)?;
         let job = self.jobs.get_mut(&workload_uid)?;
         job.due = None;
-        job.identity.pods = counted(job.unready.values());
-        Some(job.identity.clone())
+        job.to_examine.pods = counted(job.unready.values());
+        Some(job.to_examine.clone())
     }
 
     /// Records an examination. Returns the troubles to report, if they changed.
     pub(super) fn examined(
         &mut self,
-        of: &JobIdentity,
+        of: &JobToExamine,
         found: Examined,
         now: Instant,
     ) -> Option<Report> {
-        let job =
-            self.jobs.get_mut(&of.workload_uid).filter(|job| job.identity.attempt == of.attempt)?;
+        let job = self
+            .jobs
+            .get_mut(&of.workload_uid)
+            .filter(|job| job.to_examine.attempt == of.attempt)?;
         job.examinations += 1;
         let mut delay = delay(job.examinations);
         let mut news = None;
@@ -483,7 +485,7 @@ mod tests {
         bench.note(2, "k", true);
         assert_eq!(bench.unready_jobs.examined(&job, found("Volume", 1), bench.now), None);
         bench.note(1, "j", true);
-        assert_eq!(bench.unready_jobs.jobs["w"].identity.attempt, 2);
+        assert_eq!(bench.unready_jobs.jobs["w"].to_examine.attempt, 2);
     }
 
     #[test]

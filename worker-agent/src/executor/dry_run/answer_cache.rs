@@ -15,13 +15,13 @@ const MAX_SHAPES: usize = 1_024;
 
 /// The answer for one shape of pods.
 #[derive(Clone, Debug)]
-pub(super) struct Remembered {
+pub(super) struct CachedAnswer {
     template: [u8; 32],
     answer: Answer,
     until: Time,
 }
 
-impl Remembered {
+impl CachedAnswer {
     pub(super) fn new(trial: &TrialPod, answer: Answer, now: Time) -> Self {
         let lasts = match &answer {
             Answer::Accepted | Answer::MayNot => Duration::from_secs(300),
@@ -41,7 +41,7 @@ impl Remembered {
 }
 
 /// The answer of one shape. It stays locked during the dry run, so that equal jobs wait for one.
-pub(super) type AnswerSlot = Arc<tokio::sync::Mutex<Option<Remembered>>>;
+pub(super) type AnswerSlot = Arc<tokio::sync::Mutex<Option<CachedAnswer>>>;
 
 #[derive(Debug, Default)]
 pub(super) struct AnswerCache {
@@ -96,7 +96,7 @@ mod tests {
             ("no right", Answer::MayNot, 300, true),
         ] {
             let now = Time::from_secs(1_000);
-            let remembered = Remembered::new(&one, answer, now);
+            let remembered = CachedAnswer::new(&one, answer, now);
             assert!(
                 remembered.answer_for(&one, now + Duration::from_secs(seconds - 1)).is_some(),
                 "{case}"

@@ -23,7 +23,7 @@ use switchyard_api::names;
 use switchyard_ledger::Rejection;
 
 use answer::Answer;
-use answer_cache::{AnswerCache, Remembered};
+use answer_cache::{AnswerCache, CachedAnswer};
 use pods::{TrialPod, trial_pods};
 use references::Reference;
 
@@ -83,7 +83,7 @@ impl DryRuns {
                 "a dry run of a job's pod shows nothing: the job is taken untried"
             );
         }
-        *remembered = Some(Remembered::new(trial, answer.clone(), self.clock.now()));
+        *remembered = Some(CachedAnswer::new(trial, answer.clone(), self.clock.now()));
         answer
     }
 

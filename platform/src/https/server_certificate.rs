@@ -15,7 +15,7 @@ use super::Certificate;
 use crate::cert::{self, Bundle, CertError, CertLifetimes, Pair};
 
 /// A server's certificate and its source.
-pub struct Identity {
+pub struct ServerCertificate {
     source: Source,
     pub certificate: Arc<Certificate>,
 }
@@ -27,7 +27,7 @@ enum Source {
     Folder { folder: PathBuf, served: Pair },
 }
 
-impl Identity {
+impl ServerCertificate {
     /// The certificate of the folder, if one is given, or else a self-signed one for `name`.
     ///
     /// # Errors
@@ -126,13 +126,16 @@ mod tests {
                 .serving
         };
         let (folder, first, second) = (tempfile::tempdir().unwrap(), made(), made());
-        let missing =
-            Identity::new(Some(folder.path()), "a".to_owned(), now).err().unwrap().to_string();
+        let missing = ServerCertificate::new(Some(folder.path()), "a".to_owned(), now)
+            .err()
+            .unwrap()
+            .to_string();
         assert!(missing.contains("tls.crt: "), "{missing}");
 
         write(folder.path(), &first);
-        let mut identity = Identity::new(Some(folder.path()), "a".to_owned(), now).unwrap();
-        let served = |identity: &Identity| identity.certificate.served();
+        let mut identity =
+            ServerCertificate::new(Some(folder.path()), "a".to_owned(), now).unwrap();
+        let served = |identity: &ServerCertificate| identity.certificate.served();
         let chain = |pair: &Pair| pair.certified_key().unwrap().cert.clone();
         assert_eq!(served(&identity), chain(&first));
         // As between the two writes of an update: a key that is not the certificate's.
@@ -150,7 +153,7 @@ mod tests {
     #[test]
     fn self_signed_certificate_is_replaced_when_due() {
         let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
-        let mut identity = Identity::new(None, "a".to_owned(), now).unwrap();
+        let mut identity = ServerCertificate::new(None, "a".to_owned(), now).unwrap();
         let first = identity.certificate.served();
         identity.renew(now);
         assert_eq!(identity.certificate.served(), first);

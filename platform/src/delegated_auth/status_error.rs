@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 /// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct StatusError {
     code: StatusCode,
     reason: &'static str,
     message: String,
 }
 
-impl Refusal {
+impl StatusError {
     pub fn new(code: StatusCode, reason: &'static str, message: String) -> Self {
         Self { code, reason, message }
     }
@@ -47,7 +47,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for StatusError {
     fn into_response(self) -> Response {
         (self.code, Json(self.body())).into_response()
     }
