@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admissions::{Admissions, admissions};
 use crate::allow::Allowed;
 use crate::capacity::{CapacitySource, RoomSource, from_controller};
+use crate::cluster_uid::cluster_uid;
 use crate::core::run_core_with;
 use crate::dry_run_counts::DryRunCounts;
 use crate::enrol::{self, EnrolError, Join};
@@ -25,7 +26,6 @@ use crate::hub_address::HubAddress;
 use crate::identity::{Identity, IdentityStore};
 use crate::join::{self, JoinSource};
 use crate::keyring::Keyring;
-use crate::place::cluster_uid;
 use crate::proof::Keys;
 use crate::route::Route;
 use crate::session::{Dialler, SessionState};
@@ -85,7 +85,8 @@ struct Agent {
 /// A part failed, or the cluster has no identity and cannot get one. The message names the next
 /// step.
 pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let store = IdentityStore::new(options.controller.client.clone(), &options.controller.namespace);
+    let store =
+        IdentityStore::new(options.controller.client.clone(), &options.controller.namespace);
     let origin = options.controller.config.multi_kueue.origin.clone();
     let namespace = options.controller.namespace.clone();
     let frameworks = options.controller.config.all_frameworks();

@@ -12,7 +12,7 @@ use crate::proof::Keys;
 pub struct Settings {
     /// The cluster's name on the hub, for the log.
     pub cluster: String,
-    /// The cluster's uid, from [`cluster_uid`](crate::cluster_uid); empty if unknown.
+    /// The cluster's uid, from [`cluster_uid`](crate::cluster_uid()); empty if unknown.
     pub cluster_uid: String,
     /// The hub's id: the label of copies, and the only hub whose `Welcome` the agent accepts.
     pub hub_id: String,

@@ -86,7 +86,7 @@ impl<'a> JobOwner<'a> {
 /// pods, or else the pods.
 pub(super) fn sent_owner(workload: &Workload) -> Option<JobOwner<'_>> {
     match pod_group_owner(workload) {
-        Some((kind, maker)) => kind.remote().is_some().then(|| JobOwner::one(kind, maker)),
+        Some((kind, owner)) => kind.remote().is_some().then(|| JobOwner::one(kind, owner)),
         None => status_owner(workload),
     }
 }

@@ -15,18 +15,18 @@ use switchyard_scheduler::PodSet;
 struct ReplicatedOwner<'a> {
     kind: &'static dyn JobKind,
     serving: &'static dyn Serving,
-    owner: &'a OwnerReference,
+    reference: &'a OwnerReference,
     /// The name of the first group, and of its Workload.
     first: String,
 }
 
-fn maker(workload: &Workload) -> Option<ReplicatedOwner<'_>> {
+fn replicated_owner(workload: &Workload) -> Option<ReplicatedOwner<'_>> {
     let (kind, owner) = state::pod_group_owner(workload)?;
     let serving = kind.serving()?;
     Some(ReplicatedOwner {
         kind,
         serving,
-        owner,
+        reference: owner,
         first: serving.first_group(&owner.name, &owner.uid)?,
     })
 }
@@ -41,8 +41,9 @@ impl ReplicatedOwner<'_> {
         let id = self.kind.id();
         let object = stores
             .job(id.group, id.kind)
-            .and_then(|jobs| jobs.store.get(namespace, &self.owner.name));
-        let object = object.filter(|object| object.metadata.uid.as_ref() == Some(&self.owner.uid));
+            .and_then(|jobs| jobs.store.get(namespace, &self.reference.name));
+        let object =
+            object.filter(|object| object.metadata.uid.as_ref() == Some(&self.reference.uid));
         let groups = object.map(|object| self.serving.groups(&object.value())).unwrap_or_default();
         groups.into_iter().map(|group| group.name).collect()
     }
@@ -50,26 +51,26 @@ impl ReplicatedOwner<'_> {
 
 /// Whether the Workload goes where the first replica is. The object is sent with the first replica.
 pub(crate) fn is_later_replica(workload: &Workload) -> bool {
-    maker(workload).is_some_and(|maker| !maker.is_first(workload))
+    replicated_owner(workload).is_some_and(|owner| !owner.is_first(workload))
 }
 
 /// The Workload of the first replica, for a later one.
 pub(super) fn first_replica(stores: &Stores, workload: &Workload) -> Option<Arc<Workload>> {
-    let maker = maker(workload).filter(|maker| !maker.is_first(workload))?;
-    let first = stores.workloads.get(workload.metadata.namespace.as_deref()?, &maker.first)?;
+    let owner = replicated_owner(workload).filter(|owner| !owner.is_first(workload))?;
+    let first = stores.workloads.get(workload.metadata.namespace.as_deref()?, &owner.first)?;
     // Another owner may use that name.
-    let theirs =
-        state::pod_group_owner(&first).is_some_and(|(_, owner)| owner.uid == maker.owner.uid);
-    theirs.then_some(first)
+    let same =
+        state::pod_group_owner(&first).is_some_and(|(_, other)| other.uid == owner.reference.uid);
+    same.then_some(first)
 }
 
 /// The Workloads of the later replicas, for the first one.
 pub(super) fn later_replicas(stores: &Stores, workload: &Workload) -> Vec<Arc<Workload>> {
-    let Some(maker) = maker(workload).filter(|maker| maker.is_first(workload)) else {
+    let Some(owner) = replicated_owner(workload).filter(|owner| owner.is_first(workload)) else {
         return Vec::new();
     };
     let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
-    let others = maker.groups(stores, namespace).into_iter().filter(|name| *name != maker.first);
+    let others = owner.groups(stores, namespace).into_iter().filter(|name| *name != owner.first);
     let others = others.filter_map(|name| stores.workloads.get(namespace, &name));
     others
         .filter(|other| {
@@ -86,10 +87,10 @@ pub(super) fn replica(
     pod_sets: &Arc<[PodSet]>,
     has_quota: impl Fn(&str) -> bool,
 ) -> Option<Replica> {
-    let maker = maker(workload)?;
-    if maker.is_first(workload) {
+    let owner = replicated_owner(workload)?;
+    if owner.is_first(workload) {
         let groups =
-            maker.groups(stores, workload.metadata.namespace.as_deref().unwrap_or_default());
+            owner.groups(stores, workload.metadata.namespace.as_deref().unwrap_or_default());
         return Some(Replica::First(multiply(pod_sets, groups.len())));
     }
     let first = first_replica(stores, workload);
@@ -173,7 +174,7 @@ mod tests {
         );
         let mut alone = workload(1, &json!({}));
         alone.metadata.owner_references = None;
-        assert!(!is_later_replica(&alone), "nobody made it");
+        assert!(!is_later_replica(&alone), "it has no owner");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The identity of the cluster that the agent runs for.
+//! The uid of the cluster that the agent runs for.
 
 use std::time::Duration;
 
