@@ -9,6 +9,7 @@
 
 #![warn(missing_docs)]
 
+mod cluster_identity;
 #[cfg(feature = "transport")]
 pub mod codec;
 #[cfg(feature = "keys")]
@@ -17,6 +18,8 @@ pub mod digest;
 mod payload;
 pub mod room;
 pub mod trouble;
+
+pub use cluster_identity::{BadIdentity, ClusterIdentity};
 
 /// Version 1 of the protocol.
 #[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub)] // generated

@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, PostParams};
+use pem::{EncodeConfig, LineEnding, Pem};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use switchyard_proto::v1;
+use switchyard_proto::{ClusterIdentity, v1};
 use thiserror::Error;
 use x509_parser::extensions::GeneralName;
 
@@ -127,8 +126,8 @@ impl Identity {
                 GeneralName::URI(uri) => Some(*uri),
                 _ => None,
             });
-        let (hub_id, cluster) = uri
-            .and_then(parse_spiffe)
+        let ClusterIdentity { hub_id, cluster, .. } = uri
+            .and_then(|uri| uri.parse().ok())
             .ok_or_else(|| malformed("the certificate names no spiffe://HUB/cluster/NAME/UID"))?;
         let time = |at: x509_parser::time::ASN1Time| {
             Timestamp::from_second(at.timestamp()).map_err(|error| malformed(&error.to_string()))
@@ -180,26 +179,8 @@ impl Identity {
     }
 }
 
-/// Hub id and cluster of `spiffe://HUB/cluster/NAME/UID`.
-fn parse_spiffe(uri: &str) -> Option<(String, String)> {
-    let mut parts = uri.strip_prefix("spiffe://")?.split('/');
-    let (hub, kind, cluster, uid) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let whole = kind == "cluster" && parts.next().is_none();
-    let filled = !hub.is_empty() && !cluster.is_empty() && !uid.is_empty();
-    (whole && filled).then(|| (hub.to_owned(), cluster.to_owned()))
-}
-
 fn pem(label: &str, der: &[u8]) -> String {
-    let text = STANDARD.encode(der);
-    let mut pem = format!("-----BEGIN {label}-----\n");
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        let (line, more) = rest.split_at(rest.len().min(64));
-        pem.push_str(line);
-        pem.push('\n');
-        rest = more;
-    }
-    pem + &format!("-----END {label}-----\n")
+    pem::encode_config(&Pem::new(label, der), EncodeConfig::new().set_line_ending(LineEnding::LF))
 }
 
 /// Stores the identity in its Secret.
@@ -365,6 +346,7 @@ pub(crate) mod tests {
         assert_eq!((again.cluster.as_str(), again.hub_id.as_str()), ("east.example", "hub-1"));
         assert_eq!((&again.chain, &again.trust), (&identity.chain, &identity.trust));
         assert_eq!(again.key.secret_der(), identity.key.secret_der());
+        assert!(identity.to_data().values().all(|text| !text.0.contains(&b'\r')), "LF alone");
         assert_eq!(again.renew_at().as_second() - again.not_before.as_second(), 200);
         assert!(again.expired(again.not_after) && !again.expired(again.renew_at()));
     }
@@ -396,22 +378,5 @@ pub(crate) mod tests {
             error,
             "not an identity: the certificate is for \"east\", the message says \"west\""
         );
-    }
-
-    #[test]
-    fn spiffe_names_are_parsed() {
-        assert_eq!(
-            parse_spiffe("spiffe://h/cluster/a.b/u"),
-            Some(("h".to_owned(), "a.b".to_owned()))
-        );
-        for other in [
-            "",
-            "spiffe://h/cluster/a",
-            "spiffe://h/hub/a/u",
-            "spiffe://h/cluster/a/u/x",
-            "https://h/cluster/a/u",
-        ] {
-            assert_eq!(parse_spiffe(other), None, "{other}");
-        }
     }
 }

@@ -111,7 +111,7 @@ impl Authority {
             }
         }
         if let Some((certificate, since)) = &self.old {
-            set(OLD_CERTIFICATE, super::ca::pem("CERTIFICATE", certificate));
+            set(OLD_CERTIFICATE, super::ca::certificate_pem(certificate));
             set(OLD_SINCE, since.to_string());
         }
     }

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
+use pem::{EncodeConfig, LineEnding, Pem};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName,
     DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
@@ -12,9 +13,9 @@ use rustls::pki_types::{
     CertificateDer, CertificateSigningRequestDer, PrivateKeyDer, PrivatePkcs8KeyDer,
 };
 use sha2::{Digest, Sha256};
+use switchyard_proto::ClusterIdentity;
 use thiserror::Error;
 
-use super::identity::ClusterIdentity;
 use super::token::hex;
 
 pub use switchyard_proto::SERVER_NAME;
@@ -107,7 +108,7 @@ impl Ca {
     }
 
     pub fn certificate_pem(&self) -> String {
-        pem("CERTIFICATE", &self.certificate)
+        certificate_pem(&self.certificate)
     }
 
     /// PEM of the private key, for the Secret only.
@@ -235,19 +236,10 @@ fn after(now: Timestamp, life: Duration) -> Timestamp {
         .unwrap_or(Timestamp::MAX)
 }
 
-pub(super) fn pem(label: &str, der: &[u8]) -> String {
-    use base64::Engine as _;
-    let text = base64::engine::general_purpose::STANDARD.encode(der);
-    let mut out = format!("-----BEGIN {label}-----\n");
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        let (line, more) = rest.split_at(rest.len().min(64));
-        out.push_str(line);
-        out.push('\n');
-        rest = more;
-    }
-    out.push_str(&format!("-----END {label}-----\n"));
-    out
+/// A certificate as PEM.
+pub(super) fn certificate_pem(certificate: &CertificateDer<'_>) -> String {
+    let certificate = Pem::new("CERTIFICATE", certificate.to_vec());
+    pem::encode_config(&certificate, EncodeConfig::new().set_line_ending(LineEnding::LF))
 }
 
 #[cfg(test)]
@@ -297,6 +289,7 @@ mod tests {
         let ca = Ca::generate("hub", now()).unwrap();
         let again = Ca::from_pem(&ca.certificate_pem(), ca.key_pem()).unwrap();
         assert_eq!(again.pin(), ca.pin());
+        assert!(!ca.certificate_pem().contains('\r'), "some readers take only LF");
         again.issue_agent(&csr(&[]), &identity(), AGENT_LIFE, now()).unwrap();
         let other = Ca::generate("hub", now()).unwrap();
         let error = Ca::from_pem(&ca.certificate_pem(), other.key_pem()).unwrap_err();

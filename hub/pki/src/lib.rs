@@ -9,7 +9,6 @@
 
 pub mod authority;
 pub mod ca;
-pub mod identity;
 pub mod kubeconfig;
 pub mod store;
 pub mod token;
@@ -17,4 +16,3 @@ pub mod token_store;
 
 pub use authority::Authority;
 pub use ca::Ca;
-pub use identity::ClusterIdentity;

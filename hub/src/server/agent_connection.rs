@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use switchyard_hub_pki::ClusterIdentity;
 use switchyard_hub_pki::ca::{identity_of, not_after};
+use switchyard_proto::ClusterIdentity;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use switchyard_hub_pki::ClusterIdentity;
 use switchyard_platform::clock::Clock;
+use switchyard_proto::ClusterIdentity;
 use thiserror::Error;
 
 use super::agent_connection::Peer;
@@ -91,7 +91,9 @@ impl Authorizer {
         }
         match self.uid(&identity.cluster).await {
             None => Err(CallerRefusal::NoCluster(identity.cluster.clone())),
-            Some(uid) if uid != identity.uid => Err(CallerRefusal::Recreated(identity.cluster.clone())),
+            Some(uid) if uid != identity.uid => {
+                Err(CallerRefusal::Recreated(identity.cluster.clone()))
+            }
             Some(_) => Ok(()),
         }
     }
@@ -110,7 +112,8 @@ impl Authorizer {
     /// # Errors
     /// [`CallerRefusal::NoCluster`].
     pub async fn identity(&self, cluster: &str) -> Result<ClusterIdentity, CallerRefusal> {
-        let uid = self.uid(cluster).await.ok_or_else(|| CallerRefusal::NoCluster(cluster.to_owned()))?;
+        let uid =
+            self.uid(cluster).await.ok_or_else(|| CallerRefusal::NoCluster(cluster.to_owned()))?;
         Ok(ClusterIdentity { hub_id: self.hub_id.to_string(), cluster: cluster.to_owned(), uid })
     }
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use switchyard_hub_pki::ClusterIdentity;
 use switchyard_hub_pki::ca::CaError;
 use switchyard_hub_pki::token::{Token, TokenError};
 use switchyard_hub_pki::token_store::RedeemError;
 use switchyard_platform::log_limit::LogLimit;
+use switchyard_proto::ClusterIdentity;
 use switchyard_proto::v1::enrolment_server::Enrolment;
 use switchyard_proto::v1::{
     Certificate, CopyKeyAnswer, CopyKeyRequest, EnrolRequest, RenewRequest,

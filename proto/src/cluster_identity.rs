@@ -12,6 +12,7 @@ use thiserror::Error;
 /// again, the old certificate is void.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClusterIdentity {
+    /// Id of the hub.
     pub hub_id: String,
     /// Name of the `MultiKueueCluster`.
     pub cluster: String,
