@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(of(file, "ENTRYPOINT"), entries);
         assert_eq!(
             of(file, "USER"),
-            ["65532:65532"],
+            [switchyard_images::NON_ROOT],
             "a number, as runAsNonRoot must be able to see"
         );
         assert_eq!(of(file, "ARG"), STAMPS.map(|name| format!("{name}=\"\"")));

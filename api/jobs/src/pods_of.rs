@@ -2,9 +2,11 @@
 
 use switchyard_syntax::names;
 
+use super::batch_job::CONTROLLER_UID;
+
 /// Kinds whose controllers label pods with the uid of their job, and the label.
 const BY_UID: [(&str, &str); 2] =
-    [("Job", "batch.kubernetes.io/controller-uid"), ("JobSet", "jobset.sigs.k8s.io/jobset-uid")];
+    [("Job", CONTROLLER_UID), ("JobSet", "jobset.sigs.k8s.io/jobset-uid")];
 
 /// Kinds whose controllers label pods with the name of their job, and the label. A later job may
 /// have the same name.

@@ -34,7 +34,7 @@ pub async fn latencies(
     for i in 0..count {
         progress.at(i);
         let name = format!("latency-{i}");
-        let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
+        let of_job = job::pods_of(&name);
         let start = Instant::now();
         tenant.submit(tenant.job(&name).cpu("1").run_for(Duration::from_millis(10))).await?;
         while pods.list_metadata(&of_job).await?.items.is_empty() {

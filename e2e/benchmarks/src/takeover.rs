@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::ListParams;
 use switchyard_e2e::fleet::{Fleet, REPLICAS, Tenant};
 use switchyard_e2e::leader::{QUICK, leader};
 use switchyard_e2e::wait::eventually;
@@ -115,7 +114,7 @@ async fn once(fleet: &Fleet, tenant: &Tenant<'_>, turn: usize) -> anyhow::Result
 
 async fn uids(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Vec<String>> {
     let pods: Api<Pod> = Api::namespaced(fleet.worker("worker").admin.clone(), tenant.name());
-    let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+    let of_job = job::pods_of(job);
     Ok(pods
         .list_metadata(&of_job)
         .await?

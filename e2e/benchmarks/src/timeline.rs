@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use anyhow::bail;
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::batch::v1::Job;
@@ -13,15 +12,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
 use switchyard_e2e::{Cluster, job};
 use switchyard_flags::bench::burst::Form;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::setup::number;
 use super::system::System;
-
-/// The label by which a pod says which Job it is of.
-const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
 /// A step in the life of a Job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -238,7 +235,7 @@ impl Watches {
     ) -> tokio::sync::oneshot::Receiver<()> {
         let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(cluster.admin.clone(), namespace);
         self.follow(watcher(pods, watcher::Config::default()), timeline, |timeline, pod, now| {
-            if let Some(name) = pod.labels().get(JOB_NAME) {
+            if let Some(name) = pod.labels().get(job::JOB_NAME) {
                 timeline.note(Step::Pod, name, now);
             }
         })

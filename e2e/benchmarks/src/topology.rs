@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let (Some(kueue), Some(engine)) = (&args.compiled_oracle, &args.compiled_engine) else {
         bail!("start it with `cargo xtask bench topology`, which builds what plays the scenarios")
     };
-    let oracle = args.oracle.clone().unwrap_or_else(|| paths::root().join("../shared/oracle"));
+    let oracle = args.oracle.clone().unwrap_or_else(paths::oracle);
     let mut document = Document::new("topology", &json!({"seed": args.seed}))?;
     let dir = paths::target().join("bench-topology");
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use k8s_openapi::api::batch::v1 as batch;
-use kube::api::PostParams;
+use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -18,6 +18,14 @@ pub const EXIT_CODE: &str = "e2e.switchyard.dev/exit-code";
 pub const START_AFTER: &str = "e2e.switchyard.dev/start-after";
 /// Annotation of a pod: how long it takes to end after its deletion.
 pub const STOP_AFTER: &str = "e2e.switchyard.dev/stop-after";
+
+/// Label of a pod: the name of its Job.
+pub const JOB_NAME: &str = "batch.kubernetes.io/job-name";
+
+/// Selects the pods of a Job.
+pub fn pods_of(name: &str) -> ListParams {
+    ListParams::default().labels(&format!("{JOB_NAME}={name}"))
+}
 
 /// A `batch/v1` Job, written as a user would: one pod with 1 CPU that runs for a second.
 #[derive(Clone, Debug)]

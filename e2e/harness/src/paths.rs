@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
-pub use switchyard_parts::paths::{cache, keep_logs_of, logs, root, target};
+pub use switchyard_parts::paths::{cache, keep_logs_of, logs, oracle, root, target};
 
 /// The path of one of the workspace's binaries: in the directory of the running program, or in the one above.
 pub fn binary(name: &str) -> anyhow::Result<PathBuf> {

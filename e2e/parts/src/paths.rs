@@ -31,6 +31,11 @@ pub fn cache() -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(home).join(".cache/switchyard"))
 }
 
+/// The directory with an oracle of Kueue's decisions, beside the checkout, unless a flag names another.
+pub fn oracle() -> PathBuf {
+    root().join("../shared/oracle")
+}
+
 /// Whether `PATH` has a program of this name.
 pub fn has(program: &str) -> bool {
     std::env::var_os("PATH")

@@ -10,12 +10,12 @@ use anyhow::ensure;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::{
     Api, ResourceExt as _,
-    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    api::{DynamicObject, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
-use switchyard_e2e::{Part, Parts, job::RUN_FOR, wait};
+use switchyard_e2e::{Part, Parts, job, wait};
 use switchyard_jobs::apply_merge;
 
 use crate::{
@@ -67,7 +67,7 @@ impl Place {
             .get("good")
             .await
             .unwrap();
-        let of_job = ListParams::default().labels("batch.kubernetes.io/job-name=good");
+        let of_job = job::pods_of("good");
         let pods: Vec<Option<String>> = self
             .pods
             .list(&of_job)
@@ -161,7 +161,7 @@ impl Place {
 /// A pod in queue `queue` that asks for one cpu and runs until it is deleted, with this put into it.
 fn pod(name: &str, more: &Value) -> Pod {
     let mut pod = json!({
-        "metadata": {"name": name, "labels": {QUEUE: "queue"}, "annotations": {RUN_FOR: "forever"}},
+        "metadata": {"name": name, "labels": {QUEUE: "queue"}, "annotations": {job::RUN_FOR: "forever"}},
         "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container("1")]},
     });
     apply_merge(&mut pod, more);

@@ -8,17 +8,14 @@ use std::{
 
 use anyhow::ensure;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, PostParams},
-};
+use kube::{Api, ResourceExt, api::PostParams};
 use serde_json::json;
 use switchyard_api::{
     conditions,
     v1beta2::{ClusterQueue, Workload},
 };
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
-use switchyard_e2e::wait;
+use switchyard_e2e::{job, wait};
 
 use crate::bed::{self, Bed, WAIT};
 use switchyard_e2e::fixture;
@@ -72,8 +69,7 @@ pub(crate) fn is_gated(pod: &Pod) -> bool {
 /// The uids of the job's pods that run, and how many wait behind the gate.
 async fn pods(bed: &Bed) -> anyhow::Result<(BTreeSet<String>, usize)> {
     let api: Api<Pod> = Api::namespaced(bed.admin().clone(), &bed.namespace);
-    let pods =
-        api.list(&ListParams::default().labels("batch.kubernetes.io/job-name=train")).await?.items;
+    let pods = api.list(&job::pods_of("train")).await?.items;
     let pods: Vec<_> =
         pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect();
     let runs = |pod: &&Pod| {

@@ -4,14 +4,14 @@ use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::json;
 use switchyard_e2e::{fixture, job, wait::eventually};
 
 async fn pod_of(bed: &Bed, job: &str) -> Pod {
     let pods: Api<Pod> = Api::namespaced(bed.admin().clone(), &bed.namespace);
-    let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+    let of_job = job::pods_of(job);
     let bound = async || {
         let pod = pods.list(&of_job).await?.items.pop().context("no pod")?;
         ensure!(pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()), "it is not bound");

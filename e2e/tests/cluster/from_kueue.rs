@@ -303,7 +303,7 @@ async fn configured(cluster: &Cluster) -> String {
 /// The uid of a job's only pod, once it runs.
 async fn pod_of(cluster: &Cluster, namespace: &str, job: &str) -> Option<String> {
     let pods: Api<Pod> = Api::namespaced(cluster.admin.clone(), namespace);
-    let of = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+    let of = job::pods_of(job);
     let pod = eventually(WAIT, format!("the pod of {job} to run"), async || {
         let pods = pods.list(&of).await?.items;
         let [pod] = &pods[..] else { anyhow::bail!("{} pods", pods.len()) };

@@ -404,10 +404,7 @@ fn await_gone(processes: &[u32], port: u16) {
 
 async fn pods_of(client: &Client, namespace: &str, job: &str) -> anyhow::Result<Vec<Pod>> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    Ok(pods
-        .list(&ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}")))
-        .await?
-        .items)
+    Ok(pods.list(&job::pods_of(job)).await?.items)
 }
 
 async fn phases(client: &Client, namespace: &str, job: &str) -> anyhow::Result<Vec<String>> {

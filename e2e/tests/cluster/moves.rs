@@ -202,7 +202,7 @@ fn job_preempted_on_hub_frees_quota_when_nothing_runs() {
             "low is still there: {jobs:#?}"
         );
         let pods: Api<Pod> = Api::namespaced(fleet.worker("west").admin.clone(), tenant.name());
-        let of_low = ListParams::default().labels("batch.kubernetes.io/job-name=low");
+        let of_low = job::pods_of("low");
         assert!(
             pods.list_metadata(&of_low).await.unwrap().items.is_empty(),
             "pods of low are still there"

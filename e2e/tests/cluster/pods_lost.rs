@@ -41,7 +41,7 @@ async fn take_pods(cluster: &Cluster, take: bool) {
 async fn lose_a_pod(cluster: &Cluster, namespace: &str, job: &str) {
     take_pods(cluster, false).await;
     let pods: Api<Pod> = Api::namespaced(cluster.admin.clone(), namespace);
-    let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+    let of_job = job::pods_of(job);
     let pod = pods.list(&of_job).await.unwrap().items.pop().unwrap();
     pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await.unwrap();
 }

@@ -29,8 +29,7 @@ async fn copies(
     for cluster in WORKERS {
         let pods: Api<Pod> = Api::namespaced(fleet.worker(cluster).admin.clone(), tenant.name());
         for copy in tenant.worker_jobs(cluster).list(&ListParams::default()).await? {
-            let of_job = ListParams::default()
-                .labels(&format!("batch.kubernetes.io/job-name={}", copy.name_any()));
+            let of_job = job::pods_of(&copy.name_any());
             let pods = pods.list(&of_job).await?.items.iter().filter_map(Pod::uid).collect();
             copies.insert(
                 (cluster.to_owned(), copy.name_any()),

@@ -128,7 +128,7 @@ fn job_without_ready_pod_moves_and_then_stays() {
         fleet.await_pods("east", tenant.name(), 3).await.unwrap();
         cordon(&fleet, "east", true).await;
         let pods: Api<Pod> = Api::namespaced(fleet.worker("east").admin.clone(), tenant.name());
-        let of_job = ListParams::default().labels("batch.kubernetes.io/job-name=partly");
+        let of_job = job::pods_of("partly");
         let first = pods.list(&of_job).await.unwrap().items.remove(0).metadata.name.unwrap();
         pods.delete(&first, &DeleteParams::default().grace_period(0)).await.unwrap();
         said(&tenant, "partly", "Unschedulable").await;

@@ -32,6 +32,9 @@ pub struct Image {
     pub compression: Compression,
 }
 
+/// Neither root nor a user of the nodes, as `UID:GID`. `runAsNonRoot` needs a number.
+pub const NON_ROOT: &str = "65532:65532";
+
 /// The content of an image for one architecture.
 pub struct Platform {
     /// The architecture by its Go name, such as `amd64`.

@@ -9,7 +9,7 @@ fn image(compression: Compression) -> Image {
             Entry::file("etc/ssl/certs/ca-certificates.crt", b"certificates".to_vec()),
         ],
         entrypoint: vec!["/tool".to_owned()],
-        user: "65532:65532".to_owned(),
+        user: NON_ROOT.to_owned(),
     };
     Image {
         repository: "tool".to_owned(),

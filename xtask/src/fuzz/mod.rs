@@ -15,6 +15,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use switchyard_parts::paths;
 
 use crate::run;
 use judge::{Judge, Judgement};
@@ -51,7 +52,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let oracle = args.oracle.clone().unwrap_or_else(beside);
+    let oracle = args.oracle.clone().unwrap_or_else(paths::oracle);
     let seed = args.seed.unwrap_or_else(crate::test::first_seed);
     let wanted =
         |mode: &&generator::Mode| args.mode.as_ref().is_none_or(|part| mode.name.contains(part));
@@ -93,14 +94,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// The default directory of the oracle.
-fn beside() -> PathBuf {
-    run::root().join("../shared/oracle")
-}
-
 /// Builds Kueue's oracle and the engine's example for `switchyard-bench topology`. Returns the flags with their paths.
 pub(crate) fn players(oracle: Option<&Path>) -> anyhow::Result<[OsString; 4]> {
-    let kueue = Oracle::build(&oracle.map_or_else(beside, Path::to_owned))?;
+    let kueue = Oracle::build(&oracle.map_or_else(paths::oracle, Path::to_owned))?;
     let dir = run::target().join("bench-topology");
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let engine = engine::Engine::build(&dir)?;

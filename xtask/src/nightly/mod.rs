@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use switchyard_parts::paths;
 
 use crate::{run, test};
 
@@ -267,7 +268,7 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
 fn missing(step: &str, args: &Args) -> Option<String> {
     let why = match step {
         "kueue-suites" if args.harness.is_none() => "--harness names no harness",
-        "decisions" if !run::root().join("../shared/oracle/go.mod").is_file() => {
+        "decisions" if !paths::oracle().join("go.mod").is_file() => {
             "there is no oracle of Kueue's decisions beside the checkout"
         }
         "release" if !run::has("musl-gcc", "--version") => "there is no musl-gcc",

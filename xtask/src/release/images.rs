@@ -5,13 +5,10 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use switchyard_images::packed::{Compression, Entry};
-use switchyard_images::{Archive, Image, Platform};
+use switchyard_images::{Archive, Image, NON_ROOT, Platform};
 
 use super::bundle::Bundle;
 use super::programs;
-
-/// Neither root nor a user of the nodes. `runAsNonRoot` needs a number.
-const USER: &str = "65532:65532";
 
 /// The file where programs look for certificate authorities. They need it for workers whose kubeconfig names no CA, and for
 /// trace collectors.
@@ -53,7 +50,7 @@ fn image(
             Entry::program(program, built.bytes.clone()),
         ],
         entrypoint: vec![format!("/{program}")],
-        user: USER.to_owned(),
+        user: NON_ROOT.to_owned(),
     };
     let registry =
         if bundle.registry.is_empty() { String::new() } else { format!("{}/", bundle.registry) };

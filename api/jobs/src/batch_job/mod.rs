@@ -19,14 +19,13 @@ use switchyard_api::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, ReclaimablePod};
 use switchyard_syntax::field::{FieldError, Path};
 use switchyard_syntax::names;
 
+/// Label of a pod: the uid of its Job.
+pub(crate) const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
+
 /// Labels that the Job controller adds to the pod template. Workloads and remote copies lose all
 /// but the first, which is the job's name and thus the same in all clusters.
-const CONTROLLER_LABELS: [&str; 4] = [
-    "batch.kubernetes.io/job-name",
-    "job-name",
-    "controller-uid",
-    "batch.kubernetes.io/controller-uid",
-];
+pub const CONTROLLER_LABELS: [&str; 4] =
+    ["batch.kubernetes.io/job-name", "job-name", "controller-uid", CONTROLLER_UID];
 
 const INDEXED: &str = "Indexed";
 

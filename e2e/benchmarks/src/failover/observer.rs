@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use anyhow::Context;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
-use switchyard_e2e::Cluster;
+use parking_lot::Mutex;
+use switchyard_e2e::{Cluster, job};
 use tokio::task::JoinSet;
 
 use super::queues::NAMESPACE;
@@ -19,8 +19,6 @@ use super::queues::NAMESPACE;
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// A look that takes longer is given up.
 const ANSWER: Duration = Duration::from_secs(3);
-/// The label by which a pod says which Job it is of.
-const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
 /// The state of a worker when its API server last answered. While it is silent, its pods run on.
 #[derive(Clone, Debug, Default)]
@@ -55,11 +53,7 @@ impl Observer {
 
     /// The present state of a worker.
     pub(super) fn of(&self, worker: &str) -> Seen {
-        self.seen
-            .lock()
-            .get(worker)
-            .cloned()
-            .unwrap_or_default()
+        self.seen.lock().get(worker).cloned().unwrap_or_default()
     }
 }
 
@@ -93,7 +87,7 @@ impl Seen {
     fn take(&mut self, pods: Vec<Pod>, jobs: BTreeSet<String>) {
         (self.live, self.running, self.jobs) = (BTreeSet::new(), BTreeSet::new(), jobs);
         for pod in pods {
-            let Some(job) = pod.labels().get(JOB_NAME).cloned() else { continue };
+            let Some(job) = pod.labels().get(job::JOB_NAME).cloned() else { continue };
             self.pods.entry(job.clone()).or_default().insert(pod.metadata.uid.unwrap_or_default());
             let phase = pod.status.and_then(|status| status.phase).unwrap_or_default();
             if phase == "Running" && pod.metadata.deletion_timestamp.is_none() {
@@ -114,7 +108,7 @@ mod tests {
 
     fn pod(job: &str, uid: &str, phase: &str, going: bool) -> Pod {
         let mut pod = json!({
-            "metadata": {"uid": uid, "labels": {JOB_NAME: job}}, "status": {"phase": phase},
+            "metadata": {"uid": uid, "labels": {job::JOB_NAME: job}}, "status": {"phase": phase},
         });
         if going {
             pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();

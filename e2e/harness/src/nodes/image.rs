@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 use switchyard_images::packed::{Compression, Entry};
-use switchyard_images::{Image, Platform};
+use switchyard_images::{Image, NON_ROOT, Platform};
 use switchyard_parts::containers::Containers;
 
 use crate::paths;
@@ -78,7 +78,7 @@ fn write(
             architecture: architecture().to_owned(),
             files,
             entrypoint: entrypoint.iter().map(|&word| word.to_owned()).collect(),
-            user: "65532:65532".to_owned(),
+            user: NON_ROOT.to_owned(),
         }],
         compression: Compression::None,
     };

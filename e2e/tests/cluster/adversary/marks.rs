@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::ListParams;
 use serde_json::{Value, json};
-use switchyard_e2e::fixture;
 use switchyard_e2e::fleet::{Fleet, Tenant};
+use switchyard_e2e::{fixture, job};
 
 use super::{WORKERS, beside_an_honest_tenant, ends, fleet, hub_id, orphans, ran_once, tenant};
 
@@ -108,7 +107,7 @@ fn marked_pods_of_worker_job_are_ignored() {
         assert_eq!(orphans(fleet, forger.name()).await, [""; 0]);
         for worker in WORKERS {
             let pods: Api<Pod> = Api::namespaced(fleet.worker(worker).admin.clone(), forger.name());
-            let own = ListParams::default().labels("batch.kubernetes.io/job-name=own");
+            let own = job::pods_of("own");
             assert_eq!(pods.list(&own).await.unwrap().items.len(), 3, "they are the tenant's own");
         }
     });

@@ -30,7 +30,7 @@ async fn pods(
     job: &str,
 ) -> anyhow::Result<Vec<Option<String>>> {
     let pods: Api<Pod> = Api::namespaced(fleet.worker("west").admin.clone(), tenant.name());
-    let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+    let of_job = job::pods_of(job);
     Ok(pods.list(&of_job).await?.items.into_iter().map(|pod| pod.metadata.uid).collect())
 }
 

@@ -12,9 +12,8 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use switchyard_api::conditions::{ACTIVE, ADMITTED, FINISHED, PODS_READY, QUOTA_RESERVED, is_true};
 use switchyard_api::v1beta2::{ClusterQueue, LocalQueue, Workload};
-use switchyard_e2e::job::has_condition;
 use switchyard_e2e::wait::eventually;
-use switchyard_e2e::{Cluster, JobBuilder, queues};
+use switchyard_e2e::{Cluster, JobBuilder, job, queues};
 
 use super::figures::{expected, shown};
 
@@ -60,7 +59,7 @@ impl<'a> Site<'a> {
         ])
         .await?;
         site.await_running(running.len() + 1).await?;
-        switchyard_e2e::job::complete(&cluster.admin, &site.namespace, "ended", WAIT).await?;
+        job::complete(&cluster.admin, &site.namespace, "ended", WAIT).await?;
         // In each queue jobs of three priorities, those of the highest last.
         let waiting =
             FULL.iter().flat_map(|queue| (0..WAITING).map(move |number| (*queue, number)));
@@ -201,12 +200,12 @@ impl<'a> Site<'a> {
             let workloads = self.workloads().await?;
             for job in jobs.list(&ListParams::default()).await?.items {
                 let (name, status) = (job.name_any(), job.status.clone().unwrap_or_default());
-                if has_condition(&job, "Complete") {
+                if job::has_condition(&job, "Complete") {
                     continue;
                 }
                 if job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true) {
                     ensure!(
-                        has_condition(&job, "Suspended") && status.active.unwrap_or(0) == 0,
+                        job::has_condition(&job, "Suspended") && status.active.unwrap_or(0) == 0,
                         "{name}: {status:?}"
                     );
                     continue;
@@ -244,8 +243,7 @@ impl<'a> Site<'a> {
                 self.workloads().await?.iter().all(|workload| job_of(workload) != name),
                 "its workload is there"
             );
-            let labels =
-                ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
+            let labels = job::pods_of(name);
             ensure!(pods.list(&labels).await?.items.is_empty(), "a pod is there");
             Ok(())
         })
@@ -257,8 +255,7 @@ impl<'a> Site<'a> {
         let pods: Api<Pod> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
         for name in names {
             self.runs(name).await?;
-            let labels =
-                ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
+            let labels = job::pods_of(name);
             for pod in pods.list(&labels).await? {
                 let patch = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
                 pods.patch_status(&pod.name_any(), &PatchParams::default(), &patch).await?;

@@ -11,12 +11,12 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use switchyard_api::v1beta2::{PodSetAssignment, Topology, Workload};
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
-use switchyard_e2e::{NOT_READY, NodeSpec, queues, wait::eventually};
+use switchyard_e2e::{NOT_READY, NodeSpec, job, queues, wait::eventually};
 
 use crate::bed::{Bed, WAIT};
 use crate::job_kinds::FRAMEWORKS;
@@ -109,7 +109,7 @@ impl Racks {
 
     /// The pods of a job, once so many run.
     pub(super) async fn running(&self, job: &str, count: usize) -> Vec<Pod> {
-        let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+        let of_job = job::pods_of(job);
         let run = async || {
             let pods = self.pods().list(&of_job).await?.items;
             let running = |pod: &&Pod| {
@@ -142,7 +142,7 @@ impl Racks {
         let mut pods = Vec::new();
         for host in 0..HOSTS {
             let pod = json!({
-                "metadata": {"name": format!("other-{host}"), "annotations": {switchyard_e2e::job::RUN_FOR: "forever"}},
+                "metadata": {"name": format!("other-{host}"), "annotations": {job::RUN_FOR: "forever"}},
                 "spec": {
                     "nodeName": format!("{}-{host}", self.bed.name), "restartPolicy": "Never", "terminationGracePeriodSeconds": 1,
                     "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu.to_string()}}}],

@@ -3,6 +3,7 @@
 use super::references::{Reference, references};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
+use switchyard_jobs::batch_job::CONTROLLER_LABELS;
 use switchyard_jobs::{JobKind, job_pod_sets, kind_of_owner, meta, sent_objects};
 
 /// The uid of an owner that does not exist yet.
@@ -105,19 +106,11 @@ fn trial(kind: &dyn JobKind, job: &Value, namespace: &str, template: &Value) -> 
     }
 }
 
-/// Labels that the Job controller adds to templates, with values of the job.
-const OF_THE_JOB: [&str; 4] = [
-    "batch.kubernetes.io/job-name",
-    "job-name",
-    "controller-uid",
-    "batch.kubernetes.io/controller-uid",
-];
-
 /// A template without the labels that differ between the templates of two equal jobs.
 fn unnamed(template: &Value) -> Value {
     let mut unnamed = template.clone();
     if let Some(labels) = unnamed.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
-        labels.retain(|key, _| !OF_THE_JOB.contains(&key.as_str()));
+        labels.retain(|key, _| !CONTROLLER_LABELS.contains(&key.as_str()));
     }
     unnamed
 }
