@@ -55,7 +55,9 @@ pub use objects::{
     Requirement, ResourceFlavor, ResourceGroup, SliceLayer, StopPolicy, Taint, TaintEffect,
     Toleration, TolerationOperator, Topology, TopologyAssignment, TopologyRequest, Workload,
 };
-pub use reason::{Cause, NO_QUEUE, NoFitKind, PodSetReason, Reason};
+pub use reason::{
+    Cause, NO_QUEUE, NoFitKind, PinQueue, PodSetReason, Reason, not_the_pinned_flavor,
+};
 pub use settings::{
     EngineGates, EngineSettings, FairStrategy, PreemptionSettings, QuotaCheckStrategy,
     TopologyGates,

@@ -1,11 +1,13 @@
 //! Why a workload is pending, as data.
 
+mod pins;
 mod render;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
+pub use pins::{PinQueue, not_the_pinned_flavor};
 pub use render::NO_QUEUE;
 
 use crate::{Amount, LocalQueueKey, Name, PlacementFailure, Taint, Time, WorkloadKey};

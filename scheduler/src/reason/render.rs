@@ -1,5 +1,6 @@
 //! Reasons as text. The words are Kueue's, because tools and tests match them.
 
+use super::pins::{self, PinQueue};
 use super::{Cause, NoFitKind, PodSetReason, Reason};
 use crate::Taint;
 
@@ -171,18 +172,10 @@ impl Cause {
                 )
             }
             Self::Pinned { flavor, resource, pin } => {
-                format!("flavor {flavor} is not {pin}, which the hub charged for {resource}")
+                pins::not_the_pinned_flavor(flavor, pin, resource)
             }
-            Self::PinNotListed { resource, pin } => {
-                format!(
-                    "flavor {pin}, which the hub charged for {resource}, is not in the ClusterQueue: add it there, or map it in spec.flavorPins of the hub's MultiKueueConfig"
-                )
-            }
-            Self::PinLacksResource { resource, pin } => {
-                format!(
-                    "flavor {pin} has no {resource} in the ClusterQueue, and the hub charged {resource} to it: add {resource} there, or map the flavor in spec.flavorPins of the hub's MultiKueueConfig"
-                )
-            }
+            Self::PinNotListed { resource, pin } => PinQueue::Own.not_listed(pin, resource),
+            Self::PinLacksResource { resource, pin } => PinQueue::Own.lacks_resource(pin, resource),
             Self::NotNominated { flavor, resource } => {
                 format!(
                     "skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}"

@@ -2,7 +2,7 @@
 
 use super::{LocalQueueCapacity, QueueFlavor, ResourceGroup, matches, untolerated};
 use crate::{ClusterPins, Name};
-use switchyard_scheduler::PodSet;
+use switchyard_scheduler::{PinQueue, PodSet, not_the_pinned_flavor};
 
 /// Whether a workload would use the flavors that the hub charged. The first is best.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,8 +28,7 @@ impl<'a> GroupPins<'a> {
     /// Why the flavor is not the pinned one.
     pub(super) fn elsewhere(&self, flavor: &QueueFlavor) -> Option<String> {
         let (resource, pin) = self.0.iter().find(|(_, pin)| *pin != &*flavor.name)?;
-        let name = &flavor.name;
-        Some(format!("flavor {name} is not {pin}, which the hub charged for {resource}"))
+        Some(not_the_pinned_flavor(&flavor.name, pin, resource))
     }
 
     /// Set if the queue does not list a pinned flavor.
@@ -40,17 +39,10 @@ impl<'a> GroupPins<'a> {
     ) -> Option<String> {
         let is_listed = |pin: &str| group.flavors.iter().any(|flavor| &*flavor.name == pin);
         let (resource, pin) = self.0.iter().find(|(_, pin)| !is_listed(pin))?;
-        let name = &queue.cluster_queue;
+        let cluster_queue = PinQueue::OfWorker(&queue.cluster_queue);
         Some(match queue.flavors.iter().any(|flavor| &*flavor.name == *pin) {
-            true => format!(
-                "flavor {pin} has no {resource} in ClusterQueue {name}, and the hub charged \
-                 {resource} to it: add {resource} there, or map the flavor in spec.flavorPins of \
-                 the MultiKueueConfig"
-            ),
-            false => format!(
-                "flavor {pin}, which the hub charged for {resource}, is not in ClusterQueue \
-                 {name}: add it there, or map it in spec.flavorPins of the MultiKueueConfig"
-            ),
+            true => cluster_queue.lacks_resource(pin, resource),
+            false => cluster_queue.not_listed(pin, resource),
         })
     }
 
