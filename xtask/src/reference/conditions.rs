@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 
-use super::rust::{Constant, Part, parts, without_links};
+use super::rust::{Constant, Section, sections, without_links};
 use super::{head, read, table};
 
 const TYPES: &str = "api/syntax/src/conditions/mod.rs";
@@ -11,7 +11,7 @@ const REASONS: &str = "api/syntax/src/conditions/reasons.rs";
 const TROUBLES: &str = "proto/src/trouble.rs";
 
 pub(super) fn page() -> anyhow::Result<String> {
-    let types = parts(&read(TYPES)?);
+    let types = sections(&read(TYPES)?);
     let types = &types.first().context("there are no conditions")?.constants;
     let mut out = head(
         "Conditions, reasons and events",
@@ -30,22 +30,23 @@ pub(super) fn page() -> anyhow::Result<String> {
         .collect();
     out.push_str(&table(["condition", "of", "meaning"], &rows));
     let type_of = |name: &str| types.iter().find(|it| it.name == name).map(|it| it.value.clone());
-    for part in parts(&read(REASONS)?) {
-        out.push_str(&section(&part, type_of));
+    for section in sections(&read(REASONS)?) {
+        out.push_str(&rendered(&section, type_of));
     }
-    let troubles = parts(&read(TROUBLES)?).into_iter().next().context("there are no troubles")?;
+    let troubles =
+        sections(&read(TROUBLES)?).into_iter().next().context("there are no troubles")?;
     let value = |name: &str| {
         troubles.constants.iter().find(|it| it.name == name).map(|it| it.value.clone())
     };
     let heading = "Reasons of `WorkerTrouble` from a worker cluster".to_owned();
-    out.push_str(&section(&Part { heading, constants: troubles.constants.clone() }, value));
+    out.push_str(&rendered(&Section { heading, constants: troubles.constants.clone() }, value));
     Ok(out)
 }
 
-fn section(part: &Part, type_of: impl Fn(&str) -> Option<String>) -> String {
+fn rendered(section: &Section, type_of: impl Fn(&str) -> Option<String>) -> String {
     // Texts with spaces are messages, not reasons.
     let is_reason = |it: &&Constant| !it.value.is_empty() && !it.value.contains(' ');
-    let rows: Vec<[String; 2]> = part
+    let rows: Vec<[String; 2]> = section
         .constants
         .iter()
         .filter(is_reason)
@@ -54,7 +55,7 @@ fn section(part: &Part, type_of: impl Fn(&str) -> Option<String>) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let heading = without_links(&part.heading, type_of);
+    let heading = without_links(&section.heading, type_of);
     let heading = heading.trim_end_matches('.');
     let short = heading.split([',', '.']).next().unwrap_or(heading).replace('`', "");
     let short = short.split(" that ").next().unwrap_or(&short);

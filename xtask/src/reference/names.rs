@@ -1,14 +1,14 @@
 //! Makes `docs/labels.md`: labels, annotations, finalizers and gates, from `api/syntax/src/names.rs`.
 
-use super::rust::{Constant, parts, without_links};
+use super::rust::{Constant, sections, without_links};
 use super::{head, read, table};
 
 const SOURCE: &str = "api/syntax/src/names.rs";
 
 pub(super) fn page() -> anyhow::Result<String> {
-    let parts = parts(&read(SOURCE)?);
+    let sections = sections(&read(SOURCE)?);
     let value = |name: &str| {
-        let mut all = parts.iter().flat_map(|part| &part.constants);
+        let mut all = sections.iter().flat_map(|section| &section.constants);
         all.find(|it| it.name == name).map(|it| it.value.clone())
     };
     let mut out = head(
@@ -17,17 +17,17 @@ pub(super) fn page() -> anyhow::Result<String> {
          Switchyard reads or writes. Names below `kueue.x-k8s.io/` have Kueue's meaning. [Marks](marks.md) says who may write those\n\
          below `switchyard.dev/`.",
     );
-    for part in &parts {
+    for section in &sections {
         // Names without a slash are values of the others, and field managers.
         let is_name = |it: &&Constant| it.value.contains('/');
-        let rows: Vec<[String; 2]> = part
+        let rows: Vec<[String; 2]> = section
             .constants
             .iter()
             .filter(is_name)
             .map(|it| [format!("`{}`", it.value), without_links(&it.doc, value)])
             .collect();
         if !rows.is_empty() {
-            out.push_str(&format!("\n## {}\n\n", part.heading));
+            out.push_str(&format!("\n## {}\n\n", section.heading));
             out.push_str(&table(["name", "meaning"], &rows));
         }
     }

@@ -9,18 +9,18 @@ pub(super) struct Constant {
     pub(super) doc: String,
 }
 
-/// A part of a source: its heading and its constants.
+/// A section of a source: its heading and its constants.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct Section {
     /// Text of a comment `// --- TEXT`, or the doc comment of a module.
     pub(super) heading: String,
     pub(super) constants: Vec<Constant>,
 }
 
-/// The public constants of a source, by part. A part begins at a comment `// ---` or at a module.
-pub(super) fn parts(text: &str) -> Vec<Part> {
-    let new = |heading: String| Part { heading, constants: Vec::new() };
-    let mut parts = vec![new(String::new())];
+/// The public constants of a source, by section. A section begins at a comment `// ---` or at a module.
+pub(super) fn sections(text: &str) -> Vec<Section> {
+    let new = |heading: String| Section { heading, constants: Vec::new() };
+    let mut sections = vec![new(String::new())];
     let mut doc: Vec<&str> = Vec::new();
     let mut lines = text.lines().map(str::trim).peekable();
     while let Some(line) = lines.next() {
@@ -29,9 +29,9 @@ pub(super) fn parts(text: &str) -> Vec<Part> {
             continue;
         }
         if let Some(heading) = line.strip_prefix("// ---") {
-            parts.push(new(heading.trim().trim_end_matches('.').to_owned()));
+            sections.push(new(heading.trim().trim_end_matches('.').to_owned()));
         } else if line.starts_with("pub mod ") && line.ends_with('{') {
-            parts.push(new(doc.join(" ")));
+            sections.push(new(doc.join(" ")));
         } else if let Some(rest) = line.strip_prefix("pub const ")
             && let Some((name, rest)) = rest.split_once(": &str =")
         {
@@ -40,14 +40,14 @@ pub(super) fn parts(text: &str) -> Vec<Part> {
             let value = rest.split('"').nth(1).unwrap_or_default();
             let constant =
                 Constant { name: name.to_owned(), value: value.to_owned(), doc: doc.join(" ") };
-            if let Some(part) = parts.last_mut() {
-                part.constants.push(constant);
+            if let Some(section) = sections.last_mut() {
+                section.constants.push(constant);
             }
         }
         doc.clear();
     }
-    parts.retain(|part| !part.constants.is_empty());
-    parts
+    sections.retain(|section| !section.constants.is_empty());
+    sections
 }
 
 /// Replaces links such as `` [`NAME`] `` and `` [`super::NAME`] `` by the text that `of` returns for
@@ -70,11 +70,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constants_are_read_with_comments_and_parts() {
+    fn constants_are_read_with_comments_and_sections() {
         let text = "// --- On jobs.\n\n/// Label: the\n/// queue.\npub const QUEUE: &str = \"x/queue\";\n\
                     /// See [`QUEUE`].\npub const LONG: &str =\n    \"x/long\";\n/// Reasons.\npub mod a {\n    /// True.\n    \
                     pub const YES: &str = \"Yes\";\n    pub const N: usize = 1;\n}\n";
-        let found = parts(text);
+        let found = sections(text);
         let of = |at: usize| -> Vec<(&str, &str)> {
             found[at].constants.iter().map(|it| (it.value.as_str(), it.doc.as_str())).collect()
         };

@@ -15,7 +15,7 @@ use switchyard_syntax::{
 };
 
 /// One pod set, as far as the webhook knows it.
-pub(super) struct Part {
+pub(super) struct AnnotatedPodSet {
     pub(super) source: TopologySource,
     /// Number of its pods, if that bounds the size of a slice.
     pub(super) count: Option<i32>,
@@ -33,32 +33,32 @@ pub fn validate_topology(
     if !gates.aware || kind.skips(job) {
         return Vec::new();
     }
-    let parts = parts(kind, job);
+    let pod_sets = annotated_pod_sets(kind, job);
     let mut errors = Vec::new();
-    for part in &parts {
-        errors.extend(one(part, gates));
+    for pod_set in &pod_sets {
+        errors.extend(one(pod_set, gates));
         if elastic && kind.id() == BatchJob.id() && elastic::is_marked(job) {
-            errors.extend(of_elastic(&part.source));
+            errors.extend(of_elastic(&pod_set.source));
         }
     }
-    errors.extend(groups(&parts));
-    let hint = parts.first().map_or("", |part| part.source.hint);
+    errors.extend(groups(&pod_sets));
+    let hint = pod_sets.first().map_or("", |pod_set| pod_set.source.hint);
     errors.iter_mut().for_each(|error| error.message.push_str(hint));
     errors
 }
 
 /// The pod sets of a job. Empty if they cannot be determined: the reconciler reports that error.
-fn parts(kind: &dyn JobKind, job: &Value) -> Vec<Part> {
+fn annotated_pod_sets(kind: &dyn JobKind, job: &Value) -> Vec<AnnotatedPodSet> {
     // Each pod of such an object is a job.
     let pod_sets = match (kind.suspend_mode(), kind.serving()) {
         (SuspendMode::Pods, None) => vec![PodSet::default()],
         _ => kind.pod_sets(job).unwrap_or_default(),
     };
-    let part = |(index, pod_set): (usize, &PodSet)| Part {
+    let annotated = |(index, pod_set): (usize, &PodSet)| AnnotatedPodSet {
         source: kind.topology_source(job, index, pod_set),
         count: bound(kind, pod_set.count),
     };
-    pod_sets.iter().enumerate().map(part).collect()
+    pod_sets.iter().enumerate().map(annotated).collect()
 }
 
 /// The bound of a slice's size. Unknown for a pod, whose group size is not known here, and for a
@@ -72,8 +72,8 @@ fn bound(kind: &dyn JobKind, count: i32) -> Option<i32> {
 }
 
 /// Errors of one pod set.
-pub(super) fn one(part: &Part, gates: TopologyGates) -> Vec<FieldError> {
-    let source = &part.source;
+pub(super) fn one(pod_set: &AnnotatedPodSet, gates: TopologyGates) -> Vec<FieldError> {
+    let source = &pod_set.source;
     let path = source.path.child("annotations");
     let mut errors = Vec::new();
     level(source, &path, &mut errors);
@@ -82,7 +82,7 @@ pub(super) fn one(part: &Part, gates: TopologyGates) -> Vec<FieldError> {
     slice(source, &path, &mut errors);
     layered(source, &path, gates, &mut errors);
     offset(source, &path, &mut errors);
-    if let Some(count) = part.count.filter(|_| errors.is_empty()) {
+    if let Some(count) = pod_set.count.filter(|_| errors.is_empty()) {
         errors.extend(too_large(source, &path, count));
     }
     errors
@@ -276,32 +276,36 @@ fn of_elastic(source: &TopologySource) -> Option<FieldError> {
 
 /// Errors of pod set groups. A group must have two pod sets, one of them with one pod, and both
 /// must request the same level.
-pub(super) fn groups(parts: &[Part]) -> Vec<FieldError> {
-    let mut groups: BTreeMap<&str, Vec<&Part>> = BTreeMap::new();
-    for part in parts {
+pub(super) fn groups(pod_sets: &[AnnotatedPodSet]) -> Vec<FieldError> {
+    let mut groups: BTreeMap<&str, Vec<&AnnotatedPodSet>> = BTreeMap::new();
+    for pod_set in pod_sets {
         // A group name without a level is an error of the pod set itself.
-        let asks = part.source.get(REQUIRED).is_some() || part.source.get(PREFERRED).is_some();
-        if let Some(name) = part.source.get(GROUP).filter(|_| asks) {
-            groups.entry(name).or_default().push(part);
+        let asks =
+            pod_set.source.get(REQUIRED).is_some() || pod_set.source.get(PREFERRED).is_some();
+        if let Some(name) = pod_set.source.get(GROUP).filter(|_| asks) {
+            groups.entry(name).or_default().push(pod_set);
         }
     }
-    let errors = |(name, members): (&str, Vec<&Part>)| match members.as_slice() {
+    let errors = |(name, members): (&str, Vec<&AnnotatedPodSet>)| match members.as_slice() {
         [a, b] => pair(name, a, b),
         members => {
             let count = members.len();
             let detail =
                 format!("can only define groups of exactly 2 pod sets, got: {count} pod set(s)");
-            members.iter().map(|part| FieldError::invalid(&name_of(part), name, &detail)).collect()
+            members
+                .iter()
+                .map(|pod_set| FieldError::invalid(&name_of(pod_set), name, &detail))
+                .collect()
         }
     };
     groups.into_iter().flat_map(errors).collect()
 }
 
-fn name_of(part: &Part) -> Path {
-    part.source.path.child("annotations").key(GROUP)
+fn name_of(pod_set: &AnnotatedPodSet) -> Path {
+    pod_set.source.path.child("annotations").key(GROUP)
 }
 
-fn pair(name: &str, a: &Part, b: &Part) -> Vec<FieldError> {
+fn pair(name: &str, a: &AnnotatedPodSet, b: &AnnotatedPodSet) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let (Some(of_a), Some(of_b)) = (a.count, b.count)
         && of_a != 1
@@ -310,17 +314,17 @@ fn pair(name: &str, a: &Part, b: &Part) -> Vec<FieldError> {
         let detail = format!(
             "can only define groups where at least one pod set has only 1 replica, got: {of_a} replica(s) and {of_b} replica(s) in the group"
         );
-        errors.extend([a, b].map(|part| FieldError::invalid(&name_of(part), name, &detail)));
+        errors.extend([a, b].map(|pod_set| FieldError::invalid(&name_of(pod_set), name, &detail)));
     }
     // A required level overrides a preferred one.
-    let wants = |part: &Part| {
-        let required = part.source.get(REQUIRED).map(str::to_owned);
+    let wants = |pod_set: &AnnotatedPodSet| {
+        let required = pod_set.source.get(REQUIRED).map(str::to_owned);
         let preferred =
-            part.source.get(PREFERRED).filter(|_| required.is_none()).map(str::to_owned);
+            pod_set.source.get(PREFERRED).filter(|_| required.is_none()).map(str::to_owned);
         (required, preferred)
     };
     if wants(a) != wants(b) {
-        let [of_a, of_b] = [a, b].map(|part| part.source.path.child("annotations"));
+        let [of_a, of_b] = [a, b].map(|pod_set| pod_set.source.path.child("annotations"));
         let detail = |other: &Path| {
             format!(
                 "must specify '{REQUIRED}' or '{PREFERRED}' topology consistent with '{other}' in group '{name}'"
