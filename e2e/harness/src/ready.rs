@@ -1,12 +1,14 @@
-//! Waits until programs are ready, queues are active and worker clusters are connected, with Switchyard and with stock
-//! Kueue.
+//! Waits until programs are ready, webhooks act, queues are active and worker clusters are connected. Also for stock Kueue.
 
 use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::ensure;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
+use kube::api::PostParams;
+use serde_json::json;
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::{LocalQueue, MultiKueueCluster};
 
@@ -44,6 +46,30 @@ pub async fn local_queue(
     let what = format!("LocalQueue {namespace}/{name} on {} to be active", cluster.name());
     eventually(within, what, async || {
         check_active(&queues.get(name).await?.status.unwrap_or_default().conditions)
+    })
+    .await
+}
+
+/// Waits until the webhook gates new pods with this queue.
+///
+/// # Errors
+/// After the deadline.
+pub async fn pod_webhook(
+    cluster: &Cluster,
+    (namespace, queue): (&str, &str),
+    within: Duration,
+) -> anyhow::Result<()> {
+    let pods: Api<Pod> = Api::namespaced(cluster.admin.clone(), namespace);
+    let probe = serde_json::from_value(json!({
+        "metadata": {"name": "probe", "labels": {"kueue.x-k8s.io/queue-name": queue}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }))?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually(within, format!("the webhook of pods on {}", cluster.name()), async || {
+        let made = pods.create(&dry, &probe).await?;
+        let gates = made.spec.and_then(|spec| spec.scheduling_gates).unwrap_or_default();
+        ensure!(!gates.is_empty(), "the pod is not gated");
+        Ok(())
     })
     .await
 }

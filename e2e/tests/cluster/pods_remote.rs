@@ -17,7 +17,7 @@ use switchyard_e2e::fixture::{self, Shared};
 use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::job::{EXIT_CODE, RUN_FOR};
 use switchyard_e2e::wait::eventually;
-use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, queues};
+use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, queues, ready};
 use switchyard_jobs::apply_merge;
 
 /// Longer than anything here takes on a busy machine.
@@ -50,22 +50,11 @@ static FLEET: Shared<Fleet> = Shared::new(|| {
         fleet.connect().await?;
         fleet.add_single("east").await?;
         for cluster in WORKERS.map(|name| fleet.worker(name)).into_iter().chain([fleet.hub()]) {
-            await_webhook(cluster).await?;
+            ready::pod_webhook(cluster, ("default", "main"), SOON).await?;
         }
         Ok(fleet)
     })
 });
-
-/// Waits until pods with a queue are held back.
-async fn await_webhook(cluster: &Cluster) -> anyhow::Result<()> {
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
-    eventually(SOON, "the webhook of pods", async || {
-        let made = pods(cluster, "default").create(&dry, &pod("probe", "1s", &json!({}))).await?;
-        ensure!(is_gated(&made), "it is let through");
-        Ok(())
-    })
-    .await
-}
 
 async fn fleet() -> &'static Fleet {
     FLEET.get().await.unwrap()

@@ -1,14 +1,9 @@
 //! The fleet that the jobs live in, and its queues.
 
-use anyhow::ensure;
 use futures::future::try_join_all;
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use kube::api::PostParams;
 use serde_json::{Value, json};
 use switchyard_e2e::fleet::{Fleet, HUB};
 use switchyard_e2e::queues::{self, ClusterQueue, Cohort, ResourceFlavor};
-use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, ready};
 
 use super::plan::{CLASSES, CLUSTER_QUEUES, QUEUES, WORKERS, quota};
@@ -44,7 +39,7 @@ pub(crate) async fn start() -> anyhow::Result<Fleet> {
         cluster.apply(objects(cluster.name())).await?;
         cluster.await_service_account(NAMESPACE, "default").await?;
         await_queues(cluster).await?;
-        await_webhook(cluster).await?;
+        ready::pod_webhook(cluster, (NAMESPACE, "a"), SOON).await?;
     }
     Ok(fleet)
 }
@@ -90,22 +85,4 @@ pub(crate) fn local_queue(name: &str, cluster_queue: &str) -> Value {
 async fn await_queues(cluster: &Cluster) -> anyhow::Result<()> {
     let waits = QUEUES.iter().map(|name| ready::local_queue(cluster, NAMESPACE, name, SOON));
     try_join_all(waits).await.map(drop)
-}
-
-/// Waits until pods with a queue are held back.
-async fn await_webhook(cluster: &Cluster) -> anyhow::Result<()> {
-    let pods: Api<Pod> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
-    let probe = json!({
-        "metadata": {"name": "probe", "labels": {"kueue.x-k8s.io/queue-name": "a"}},
-        "spec": {"containers": [{"name": "c", "image": "i"}]},
-    });
-    let (probe, dry) =
-        (serde_json::from_value(probe)?, PostParams { dry_run: true, ..PostParams::default() });
-    eventually(SOON, format!("the webhook of pods on {}", cluster.name()), async || {
-        let made = pods.create(&dry, &probe).await?;
-        let gates = made.spec.and_then(|spec| spec.scheduling_gates).unwrap_or_default();
-        ensure!(!gates.is_empty(), "it is let through");
-        Ok(())
-    })
-    .await
 }
