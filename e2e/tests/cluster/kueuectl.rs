@@ -105,7 +105,7 @@ impl<'a> Plugin<'a> {
     }
 
     /// Waits until a Workload does not count any more after the plugin deleted its Job. The plugin asks
-    /// for no cascade, and for Jobs the API server's default is to orphan: if the garbage collector
+    /// for no cascade, and for Jobs the API server's default is to orphan. If the garbage collector
     /// knows the Workload already, the Workload stays without an owner and is finished.
     async fn ended_with_its_job(&self, name: &str) {
         let api: Api<Workload> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
