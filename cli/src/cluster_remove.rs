@@ -6,6 +6,7 @@ use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 use switchyard_api::v1beta2::{LocationType, MultiKueueCluster, MultiKueueConfig};
 
+use crate::output::{counted, is_or_are};
 use crate::{Output, operate};
 
 /// Arguments of `switchyard cluster remove`.
@@ -52,9 +53,11 @@ pub async fn run(client: Client, args: &Args) -> anyhow::Result<String> {
     let workloads = operate::count_workloads(client.clone(), &args.name).await?;
     if workloads > 0 && !args.yes && !args.dry_run {
         bail!(
-            "{workloads} workloads are on cluster \"{0}\". `switchyard cluster drain {0} --wait` moves them first; \
+            "{1} {2} on cluster \"{0}\". `switchyard cluster drain {0} --wait` moves them first; \
              --yes removes the cluster now, and what runs there is not stopped",
-            args.name
+            args.name,
+            counted(workloads, "workload"),
+            is_or_are(workloads)
         );
     }
     let configs: Api<MultiKueueConfig> = Api::all(client);
@@ -87,13 +90,15 @@ fn text(removed: &Removed) -> String {
     let mut out = match (*dry_run, *workloads) {
         (true, 0) => format!("{cluster} would be removed. Nothing of the hub is on it.\n"),
         (true, there) => {
+            let (workloads, are) = (counted(there, "workload"), is_or_are(there));
             format!(
-                "{cluster} would be removed. {there} workloads are on it and would not be stopped.\n"
+                "{cluster} would be removed. {workloads} {are} on it and would not be stopped.\n"
             )
         }
         (false, 0) => format!("{cluster} is removed.\n"),
         (false, there) => {
-            format!("{cluster} is removed. {there} workloads were on it and are not stopped.\n")
+            let workloads = counted(there, "workload");
+            format!("{cluster} is removed. It had {workloads}, which the removal does not stop.\n")
         }
     };
     for config in configs {
@@ -123,7 +128,7 @@ mod tests {
             dry_run: false,
         };
         insta::assert_snapshot!(text(&removed), @r#"
-        west is removed. 2 workloads were on it and are not stopped.
+        west is removed. It had 2 workloads, which the removal does not stop.
         MultiKueueConfig "fleet" still lists it; take it out with `kubectl edit`.
         Its kubeconfig stays in the Secret "west-kubeconfig" of the hub's namespace.
         "#);

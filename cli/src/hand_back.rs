@@ -21,6 +21,7 @@ use switchyard_api::names::ADMISSION_MANAGER;
 use switchyard_api::v1beta2::Workload;
 
 use crate::Output;
+use crate::output::counted;
 
 /// Fields of `status` that Kueue removes by leaving them out. Conditions must not be among them:
 /// Kueue always applies its own, and would remove those it does not know.
@@ -91,7 +92,7 @@ fn render_text(done: &HandedBack) -> String {
     let mut out =
         format!("{changed} of {workloads} Workloads {would}handed back to stock Kueue.\n");
     if let Some(copies) = copies {
-        out.push_str(&format!("{copies} jobs of a hub {would}released.\n"));
+        out.push_str(&format!("{} of a hub {would}released.\n", counted(*copies, "job")));
     }
     for kind in unread {
         out.push_str(&format!("Not searched for jobs of a hub: {kind}\n"));
@@ -273,7 +274,7 @@ mod tests {
         };
         insta::assert_snapshot!(render_text(&done), @r"
         2 of 3 Workloads would be handed back to stock Kueue.
-        1 jobs of a hub would be released.
+        1 job of a hub would be released.
         Not searched for jobs of a hub: things.example.com: forbidden
         Nothing is changed.
         ");

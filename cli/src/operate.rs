@@ -17,6 +17,7 @@ use switchyard_api::{conditions, names};
 
 use crate::Output;
 use crate::follow::{Change, follow};
+use crate::output::{counted, is_or_are};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -238,8 +239,8 @@ async fn await_empty(
     match tokio::time::timeout(timeout, until_empty(client, cluster, &mut remaining)).await {
         Ok(result) => result,
         Err(_) if remaining.is_complete => bail!(
-            "after {timeout:?}, {} workloads are still on {cluster}; `switchyard get jobs -A --cluster {cluster}` lists them",
-            remaining.workloads.len()
+            "after {timeout:?}, {cluster} still has {}; `switchyard get jobs -A --cluster {cluster}` lists them",
+            counted(remaining.workloads.len(), "workload")
         ),
         Err(_) => bail!("the Workloads were not read within {timeout:?}"),
     }
@@ -263,7 +264,7 @@ async fn until_empty(
             return Ok(ControlFlow::Break(()));
         }
         if before.replace(left) != Some(left) {
-            eprintln!("{left} workloads are left on {cluster}");
+            eprintln!("{} {} left on {cluster}", counted(left, "workload"), is_or_are(left));
         }
         Ok(ControlFlow::Continue(()))
     })
@@ -313,8 +314,9 @@ fn loss_to_declare(
     }
     if !yes {
         bail!(
-            "{workloads} workloads of cluster \"{name}\" would be queued again and run elsewhere, whatever still runs there. \
-             If nothing does, or it may run twice: say so with --yes"
+            "{} of cluster \"{name}\" would be queued again and run elsewhere, whatever still runs there. \
+             If nothing does, or it may run twice: say so with --yes",
+            counted(workloads, "workload")
         );
     }
     Ok(active.last_transition_time.0.to_string())
@@ -339,24 +341,23 @@ fn trusted_since(cluster: &MultiKueueCluster, yes: bool, now: Timestamp) -> anyh
 }
 
 fn render_text(done: &ClusterChange) -> String {
-    let ClusterChange { cluster, workloads, .. } = done;
+    let ClusterChange { cluster, workloads: count, .. } = done;
+    let (workloads, are) = (counted(*count, "workload"), is_or_are(*count));
     if done.dry_run {
-        return format!(
-            "{} of {cluster}: nothing is changed. {workloads} workloads are on it.\n",
-            done.action
-        );
+        let action = done.action;
+        return format!("{action} of {cluster}: nothing is changed. {workloads} {are} on it.\n");
     }
     if done.is_drained {
         return format!("{cluster} is drained. No workload is on it.\n");
     }
     match done.action {
         "cordon" => {
-            format!("Nothing new is sent to {cluster}. {workloads} workloads stay there.\n")
+            format!("Nothing new is sent to {cluster}. What stays there: {workloads}.\n")
         }
         "uncordon" => format!("{cluster} is used again.\n"),
         "drain" => {
             format!(
-                "{cluster} is being drained: {workloads} workloads go elsewhere. `switchyard get jobs -A` shows where.\n"
+                "{cluster} is being drained of {workloads}. `switchyard get jobs -A` shows where they go.\n"
             )
         }
         "trust-copies" => {
@@ -364,7 +365,7 @@ fn render_text(done: &ClusterChange) -> String {
                 "What has the hub's marks on {cluster} is signed within an hour. Nothing is stopped.\n"
             )
         }
-        _ => format!("{cluster} is declared lost: {workloads} workloads are queued again.\n"),
+        _ => format!("{cluster} is declared lost: {workloads} {are} queued again.\n"),
     }
 }
 

@@ -14,6 +14,17 @@ pub enum Output {
     Yaml,
 }
 
+/// A number of things: `1 pod`, `2 pods`.
+pub(crate) fn counted(count: usize, thing: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {thing}{plural}")
+}
+
+/// The verb after [`counted`].
+pub(crate) fn is_or_are(count: usize) -> &'static str {
+    if count == 1 { "is" } else { "are" }
+}
+
 impl Output {
     /// The value in this format; `table` renders the table.
     ///

@@ -1,6 +1,7 @@
 use serde::Serialize;
 use switchyard_audit::{Cluster, Finding};
 
+use crate::output::counted;
 use crate::table;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -39,7 +40,10 @@ impl Listed {
 
     fn text(&self) -> String {
         let Self { cluster, pods, workloads, cluster_queues } = self;
-        format!("{pods} pods, {workloads} Workloads, {cluster_queues} ClusterQueues on {cluster}")
+        let [pods, workloads, cluster_queues] =
+            [(*pods, "pod"), (*workloads, "Workload"), (*cluster_queues, "ClusterQueue")]
+                .map(|(count, thing)| counted(count, thing));
+        format!("{pods}, {workloads}, {cluster_queues} on {cluster}")
     }
 }
 

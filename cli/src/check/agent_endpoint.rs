@@ -14,6 +14,7 @@ use switchyard_hub_pki::store::ADDRESS_KEY;
 use super::facts::ClusterFacts;
 use super::mode::Mode;
 use super::report::Line;
+use crate::output::{counted, is_or_are};
 
 const CHECK: &str = "agents-door";
 
@@ -134,7 +135,10 @@ fn check_service(facts: &ClusterFacts) -> Option<Line> {
             "no ready pod is behind the Service switchyard-hub",
             "see `deployment` and `pods`",
         ),
-        ready => Line::ok(CHECK, format!("{ready} pods are behind the Service switchyard-hub")),
+        ready => {
+            let (pods, are) = (counted(ready, "pod"), is_or_are(ready));
+            Line::ok(CHECK, format!("{pods} {are} behind the Service switchyard-hub"))
+        }
     })
 }
 

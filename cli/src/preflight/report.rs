@@ -148,7 +148,7 @@ impl Report {
     pub fn text(&self) -> String {
         let kueue = self.kueue.as_deref().unwrap_or("of unknown version");
         let mut out = format!(
-            "Kueue {kueue} to Switchyard {} in mode {}: {} jobs have quota, {} wait.\n",
+            "Kueue {kueue} to Switchyard {} in mode {}. Jobs with quota: {}; waiting: {}.\n",
             self.version, self.mode, self.running, self.waiting
         );
         let mut heading = None;

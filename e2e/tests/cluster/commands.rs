@@ -215,13 +215,22 @@ fn administrator_drains_and_removes_a_cluster() {
         assert_eq!(back["dryRun"], true, "{back}");
 
         let there = refusal(fleet, &["cluster", "remove", &first]).await;
-        assert!(there.contains("1 workloads are on cluster"), "{there}");
+        assert!(there.contains("1 workload is on cluster"), "{there}");
         let dry = text(fleet, &["cluster", "drain", &first, "--dry-run"]).await;
         assert!(dry.contains("nothing is changed"), "{dry}");
         let list = text(fleet, &["cluster", "list", "-o", "name"]).await;
         assert_eq!(list, "multikueuecluster/north\nmultikueuecluster/south\n");
         let drain = ["cluster", "drain", &first, "--wait", "--timeout", "60s"];
-        let drained = text(fleet, &[&drain[..], &["-o", "json"]].concat()).await;
+        let listed = Notify::new();
+        let draining = [&drain[..], &["-o", "json"]].concat();
+        let (clusters, drained) = tokio::join!(
+            watch_until(fleet, &["get", "clusters", "-w"], &listed, "; drained"),
+            async {
+                listed.notified().await;
+                text(fleet, &draining).await
+            },
+        );
+        assert!(clusters.starts_with("CLUSTER"), "{clusters}");
         let drained: Value = serde_json::from_str(&drained).unwrap();
         assert_eq!(
             (&drained["cluster"], &drained["isDrained"]),

@@ -7,13 +7,13 @@ use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use switchyard_api::conditions::{WORKER_TROUBLE, find};
 use switchyard_api::names;
 use switchyard_api::v1beta2::DispatchStatus;
 use switchyard_e2e::fleet::{Fleet, HUB, Tenant};
 use switchyard_e2e::wait::{always, eventually};
-use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
+use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues, ready};
 
 use crate::node_room::shows_on_nodes;
 use crate::trouble::{command, cordon, why};
@@ -173,6 +173,25 @@ fn job_on_its_only_cluster_stays_and_says_so() {
     });
 }
 
+/// A StatefulSet whose pod does not become ready.
+fn late_set(namespace: &str) -> Value {
+    let labels = json!({"app": "late"});
+    let requests = json!({"requests": {"cpu": "1"}});
+    json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {
+            "name": "late-set", "namespace": namespace, "labels": {"kueue.x-k8s.io/queue-name": "main"},
+        },
+        "spec": {
+            "replicas": 1, "serviceName": "late", "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels, "annotations": {job::START_AFTER: "1h"}},
+                "spec": {"containers": [{"name": "c", "image": "i", "resources": requests}]},
+            },
+        },
+    })
+}
+
 /// The hub's `waitForPodsReady` counts for jobs on worker clusters, too, and they go to the next one.
 #[test]
 fn hub_evicts_dispatched_job_whose_pods_are_not_ready() {
@@ -182,29 +201,36 @@ fn hub_evicts_dispatched_job_whose_pods_are_not_ready() {
                 "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nwaitForPodsReady: {wait}\n{more}"
             )
         };
-        let hub = config("{timeout: 20s, requeuingStrategy: {backoffBaseSeconds: 1}}", "");
-        let agents = config("{timeout: 1h}", "");
-        let fleet = Fleet::builder("hub-ready").agent(worker("west")).agent(worker("east"));
-        let fleet = fleet.config(hub).agent_config(agents).start().await.unwrap();
+        let kinds = "integrations: {frameworks: [batch/job, pod, statefulset]}\n";
+        let hub = config("{timeout: 20s, requeuingStrategy: {backoffBaseSeconds: 1}}", kinds);
+        let agents = config("{timeout: 1h}", kinds);
+        let sets = "statefulset-controller";
+        let [west, east] = WORKERS.map(|name| worker(name).controller(sets));
+        let fleet = Fleet::builder("hub-ready").agent(west).agent(east).hub_controllers([sets]);
+        let fleet = fleet.config(hub).agent_config(agents).agent_webhooks().start().await.unwrap();
         fleet.hub().apply(WORKERS.map(queues::agent_cluster)).await.unwrap();
         fleet.connect().await.unwrap();
+        for cluster in WORKERS.map(|name| fleet.worker(name)).into_iter().chain([fleet.hub()]) {
+            ready::pod_webhook(cluster, ("default", "main"), SOON).await.unwrap();
+        }
         let tenant = tenant(&fleet, &WORKERS).await;
         tenant.submit(tenant.job("ready").run_forever()).await.unwrap();
         let late = tenant.job("late").run_forever().pod_annotation(job::START_AFTER, "1h");
         tenant.submit(late).await.unwrap();
-        eventually(SOON * 2, "two clusters to have been tried", async || {
-            let history = dispatch(&tenant, "late").await?.history;
-            ensure!(
-                history.len() >= 2 && history.iter().all(|past| past.reason == "PodsReadyTimeout"),
-                "{history:?}"
-            );
-            ensure!(history[0].cluster_name != history[1].cluster_name, "{history:?}");
-            Ok(())
-        })
-        .await
-        .unwrap();
-        let requeued = tenant.workload_of("late").await.unwrap().status.unwrap().requeue_state;
-        assert!(requeued.is_some_and(|state| state.count >= Some(2)));
+        fleet.hub().apply([late_set(tenant.name())]).await.unwrap();
+        for name in ["late", "late-set"] {
+            eventually(SOON * 2, format!("{name} to have tried two clusters"), async || {
+                let history = dispatch(&tenant, name).await?.history;
+                let timed_out = history.iter().all(|past| past.reason == "PodsReadyTimeout");
+                ensure!(history.len() >= 2 && timed_out, "{history:?}");
+                ensure!(history[0].cluster_name != history[1].cluster_name, "{history:?}");
+                Ok(())
+            })
+            .await
+            .unwrap();
+            let requeued = tenant.workload_of(name).await.unwrap().status.unwrap().requeue_state;
+            assert!(requeued.is_some_and(|state| state.count >= Some(2)), "{name}");
+        }
         assert_eq!(dispatch(&tenant, "ready").await.unwrap().history, Vec::new());
     });
 }

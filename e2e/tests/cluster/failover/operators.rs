@@ -1,4 +1,6 @@
 //! Much is lost at once, and what operators do about it.
+use std::time::Duration;
+
 use anyhow::{Context, ensure};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client};
@@ -8,7 +10,7 @@ use switchyard::{Output, breaker, move_job};
 use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_api::{conditions, names};
 use switchyard_e2e::fleet::{Fleet, Tenant};
-use switchyard_e2e::wait::eventually;
+use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, queues};
 
 use super::gates::Gates;
@@ -123,16 +125,23 @@ fn mass_loss_moves_nothing_until_operators_resume_evictions() {
         .await;
         assert!(said.unwrap().contains("2 of 3 clusters were lost at about one time"));
 
-        // Released, both go by their own word.
-        breaker::run(
-            hub(&fleet),
-            &breaker::Command::Release(breaker::Release {
-                args: breaker::Args { output: Output::Json },
-                dry_run: false,
-            }),
-        )
-        .await
-        .unwrap();
+        // A dry run changes nothing. Released, both go by their own word.
+        for dry_run in [true, false] {
+            let args = breaker::Args { output: Output::Json };
+            let release = breaker::Command::Release(breaker::Release { args, dry_run });
+            let said = breaker::run(hub(&fleet), &release).await.unwrap();
+            assert_eq!(said.contains("\"dryRun\": true"), dry_run, "{said}");
+            assert_eq!(said.contains("\"released\": true"), !dry_run, "{said}");
+            if dry_run {
+                always(Duration::from_secs(3), "evictions to stay stopped", async || {
+                    ensure!(places(&tenant).await == kept, "a job moved");
+                    Ok(())
+                })
+                .await
+                .unwrap();
+                condition(&fleet, "a", conditions::EVICTIONS_STOPPED, true).await;
+            }
+        }
         spread(&fleet, &tenant, &[("c", 2)]).await;
         let lost = "ClusterLost".to_owned();
         assert_eq!(
