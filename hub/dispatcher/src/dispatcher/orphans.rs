@@ -150,7 +150,7 @@ pub struct OrphanView {
     pub state: State,
     /// When the hub first saw it.
     pub since: UnixMillis,
-    /// Why it is kept, and what helps. None if it will be removed.
+    /// Why it stays, and what helps. None if it will be removed.
     pub note: Option<String>,
 }
 
@@ -304,6 +304,7 @@ impl Dispatcher {
 
     /// The first `most` orphans of a cluster, by uid.
     pub fn orphans_of(&self, cluster: &str, most: usize) -> Vec<OrphanView> {
+        let none_is_removed = self.why_none_is_removed(&Name::from(cluster));
         let from = (Name::from(cluster), Uid::from(""));
         let there = self.orphans.all.range(from..).take_while(|((name, _), _)| **name == *cluster);
         let view = |((_, uid), orphan): (&(Name, Uid), &Orphan)| OrphanView {
@@ -313,9 +314,30 @@ impl Dispatcher {
             attempt: orphan.last.attempt,
             state: orphan.last.state,
             since: orphan.first,
-            note: orphan.note(&self.settings),
+            note: orphan.note(&self.settings).or_else(|| none_is_removed.clone()),
         };
         there.take(most).map(view).collect()
+    }
+
+    /// Whether so many are unknown that the hub has probably forgotten their Workloads.
+    fn are_mostly_orphans(&self, cluster: &Name) -> bool {
+        let orphans = self.orphans.count(cluster);
+        orphans >= MANY_ORPHANS && orphans > self.index.count(cluster)
+    }
+
+    /// Why no orphan of a cluster is removed, for its owner.
+    fn why_none_is_removed(&self, cluster: &Name) -> Option<String> {
+        let orphans = self.orphans.count(cluster);
+        if self.settings.orphan_grace == UnixMillis::MAX {
+            Some("stays: multiKueue.gcInterval is 0".to_owned())
+        } else if self.are_mostly_orphans(cluster) {
+            let known = self.index.count(cluster);
+            Some(format!(
+                "stays: {orphans} orphans and {known} known Workloads are there; was the hub's store lost?"
+            ))
+        } else {
+            None
+        }
     }
 
     pub(super) fn observed_orphan(
@@ -450,7 +472,7 @@ impl Dispatcher {
 
     pub(super) fn remove_due_orphans(&mut self, now: UnixMillis, out: &mut Vec<DispatchAction>) {
         for key in self.orphans.due_now(now) {
-            let many = self.orphans.count(&key.0);
+            let are_mostly_orphans = self.are_mostly_orphans(&key.0);
             let Some(mut orphan) = self.orphans.remove(&key) else { continue };
             let (cluster, uid) = key.clone();
             let Observation { namespace, name, attempt, .. } = orphan.last.clone();
@@ -464,8 +486,7 @@ impl Dispatcher {
             }
             let stays = orphan.is_kept(&self.settings)
                 || now < orphan.since.saturating_add(self.settings.orphan_grace);
-            if !stays && many >= MANY_ORPHANS && many > self.index.count(&cluster) {
-                // The hub has probably forgotten these workloads.
+            if !stays && are_mostly_orphans {
                 orphan.since = now;
             } else if !stays {
                 orphan.removing = true;

@@ -161,15 +161,17 @@ impl Dispatcher {
         }
     }
 
-    /// Refuses the cluster for as long as the job was allowed to wait there.
+    /// Refuses the cluster for as long as the job was stuck there.
     pub(super) fn record_stuck(
         &self,
         entry: &mut TrackedWorkload,
         cluster: &Name,
         now: UnixMillis,
     ) {
-        let Some(policy) = entry.facts.stuck.policy else { return };
-        let delay = wait(policy.after, entry.facts.stuck_count(cluster));
+        let stuck = self.stuck_on(entry, cluster, now);
+        let Some(StuckOutlook::Withdraw { wait: delay, .. }) = stuck.map(|stuck| stuck.next) else {
+            return;
+        };
         let message = format!("no pod of it was ready there for {}", duration(delay));
         let reasons = vec![Reason::new(STUCK, message)];
         let longest = delay.max(self.settings.refusal_backoff.1);

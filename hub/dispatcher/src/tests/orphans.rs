@@ -18,6 +18,30 @@ fn orphan_is_reported_first_and_removed_after_grace() {
 }
 
 #[test]
+fn orphans_say_why_none_of_them_is_removed() {
+    let orphans = |settings: DispatcherSettings, many: usize| {
+        let mut bench = Bench::with(settings, &[("a", 0, 0)]);
+        for number in 0..many {
+            bench.observe("a", &format!("x{number}"), 4, State::Running);
+        }
+        bench.later(2 * 900_000);
+        let removed = bench.take().iter().filter(|line| line.starts_with("Absent")).count();
+        let notes = bench.dispatcher.orphans_of("a", many).into_iter().map(|it| it.note);
+        let notes: BTreeSet<Option<String>> = notes.collect();
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        (removed, notes.into_iter().next().flatten().unwrap_or_default())
+    };
+    let settings = DispatcherSettings::default;
+    assert_eq!(orphans(settings(), 9), (9, String::new()));
+    let (removed, note) = orphans(settings(), 10);
+    assert_eq!(removed, 0);
+    assert!(note.starts_with("stays: 10 orphans and 0 known Workloads are there"), "{note}");
+    let (removed, note) =
+        orphans(DispatcherSettings { orphan_grace: UnixMillis::MAX, ..settings() }, 1);
+    assert_eq!((removed, &*note), (0, "stays: multiKueue.gcInterval is 0"));
+}
+
+#[test]
 fn orphan_that_becomes_known_is_tracked() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.observe("a", "w", 1, State::Running);
