@@ -103,7 +103,7 @@ pub fn row(workload: &Workload) -> JobRow {
         workload: workload.name_any(),
         queue: workload.spec.queue_name.clone().unwrap_or_default(),
         priority: workload.spec.priority.unwrap_or_default(),
-        ready: ready(workload, state, &status),
+        ready: all_ready(workload, state, &status),
         is_stale: is_stale(&status),
         state,
         reason: reason(state, &status),
@@ -145,7 +145,7 @@ fn state(workload: &Workload, status: &WorkloadStatus) -> JobState {
 }
 
 /// All pods, if the Workload says that all are ready.
-fn ready(workload: &Workload, state: JobState, status: &WorkloadStatus) -> Option<ReadyPods> {
+fn all_ready(workload: &Workload, state: JobState, status: &WorkloadStatus) -> Option<ReadyPods> {
     let all = workload.spec.pod_sets.iter().map(|pod_set| i64::from(pod_set.count)).sum();
     let is_fresh = !is_true(&status.conditions, conditions::WORKER_TROUBLE);
     (state == JobState::Running && is_fresh).then_some(ReadyPods { ready: all, all })

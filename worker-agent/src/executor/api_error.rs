@@ -36,21 +36,21 @@ mod tests {
     fn api_error_decides_whether_creation_may_apply() {
         let webhook = r#"Internal error occurred: failed calling webhook "w.example.com": context deadline exceeded"#;
         for (case, code, message, expected) in [
-            ("it is busy", 429, "no", "rejected"),
-            ("it does not know who asks", 401, "no", "rejected"),
-            ("another has changed it", 409, "no", "rejected"),
-            ("it may not be", 403, "no", "refused"),
-            ("it is malformed", 422, "no", "refused"),
-            ("it has given the request up", 408, "no", "failed"),
-            ("something went wrong within", 500, "no", "failed"),
-            ("a webhook was not there, before it was stored", 500, webhook, "rejected"),
-            ("something between heard no answer", 504, webhook, "failed"),
+            ("it is busy", 429, "no", "not applied"),
+            ("it does not know who asks", 401, "no", "not applied"),
+            ("another has changed it", 409, "no", "not applied"),
+            ("it may not be", 403, "no", "rejected"),
+            ("it is malformed", 422, "no", "rejected"),
+            ("it has given the request up", 408, "no", "unknown"),
+            ("something went wrong within", 500, "no", "unknown"),
+            ("a webhook was not there, before it was stored", 500, webhook, "not applied"),
+            ("something between heard no answer", 504, webhook, "unknown"),
         ] {
             let error = kube::Error::Api(Box::new(Status { code, ..Status::failure(message, "") }));
             let came = match outcome_of_error(error, &Access::workload(), "w") {
-                Outcome::NotApplied(_) => "rejected",
-                Outcome::Rejected(_) => "refused",
-                Outcome::Unknown(_) => "failed",
+                Outcome::NotApplied(_) => "not applied",
+                Outcome::Rejected(_) => "rejected",
+                Outcome::Unknown(_) => "unknown",
                 other => panic!("{case}: {other:?}"),
             };
             assert_eq!(came, expected, "{case}");

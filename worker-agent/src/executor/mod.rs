@@ -157,9 +157,9 @@ impl Executor {
             self.dry_runs.as_ref().filter(|_| self.refusal(payload, namespace).is_none())?;
         let _turn = self.dry_run_permits.acquire().await.ok()?;
         // A panic must not keep the workload's action slot busy.
-        let trouble =
+        let rejection =
             AssertUnwindSafe(dry_runs.rejection(&payload.job, namespace)).catch_unwind().await;
-        trouble.ok().flatten().map(Outcome::Rejected)
+        rejection.ok().flatten().map(Outcome::Rejected)
     }
 
     /// Performs one action when its turn comes. Always returns an outcome.
@@ -204,8 +204,8 @@ impl Executor {
         let error = match &outcome {
             Outcome::Unknown(error) | Outcome::NotApplied(error) => Some(error),
             // The hub does not learn of a refused search, so log it.
-            Outcome::Rejected(trouble) if matches!(action.verb, Verb::Find { .. }) => {
-                Some(&trouble.message)
+            Outcome::Rejected(rejection) if matches!(action.verb, Verb::Find { .. }) => {
+                Some(&rejection.message)
             }
             _ => None,
         };

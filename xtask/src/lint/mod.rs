@@ -9,6 +9,7 @@ mod files;
 mod glossary;
 mod links;
 mod names;
+mod names_in_pages;
 mod prose;
 mod sizes;
 mod tokens;
@@ -69,6 +70,7 @@ fn text(report: &Report, update: bool) {
         check("commands of the pages", &|| book::check_commands(&sources));
         check("diagrams", &book::check_diagrams);
         check("reference pages", &reference::check);
+        check("names of tests in pages", &|| names_in_pages::check(&sources));
         check("types of the glossary", &|| glossary::check(&sources));
     }
     let tools = report.part(Tier::Build, "build Vale and actionlint", || {

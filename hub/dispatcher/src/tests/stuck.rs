@@ -67,8 +67,8 @@ fn job_without_ready_pod_moves_and_avoids_its_last_cluster() {
     let released = evicted(placed("a", 1, 3, &["a"])).with(|it| it.reserved = false);
     bench.written(WriteOutcome::Done, released.clone());
     bench.take();
-    // It is not asked for the time that the job was stuck there. It has the same room, and is first
-    // in the MultiKueueConfig.
+    // `a` gets no offer for the time that the job was stuck there. It has the same room, and is
+    // first in the MultiKueueConfig.
     bench.reserve(WorkloadFacts { version: 0, ..released.with(|it| it.evicted = false) });
     let offered = bench.take();
     assert!(offered.iter().any(|line| line == "Reserve w/2 on b"), "{offered:?}");

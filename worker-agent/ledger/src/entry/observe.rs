@@ -123,10 +123,10 @@ impl Entry {
             }
             _ => {
                 match self.rejection.as_ref().filter(|(attempt, ..)| *attempt == desired.attempt) {
-                    Some((attempt, _, trouble)) => Some(ObservedState {
+                    Some((attempt, _, rejection)) => Some(ObservedState {
                         attempt: *attempt,
-                        state: trouble.state,
-                        reasons: vec![trouble.reason()],
+                        state: rejection.state,
+                        reasons: vec![rejection.reason()],
                         is_final: false,
                     }),
                     None => there.map(|attempt| self.derive_state(attempt, desired.phase)),

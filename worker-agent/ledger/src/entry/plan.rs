@@ -250,8 +250,8 @@ impl Entry {
         if desired.phase == Phase::Absent || others || over {
             return;
         }
-        if let Some(trouble) = standing_rejection(desired, context) {
-            self.rejection = Some((desired.attempt, ObjectKind::Workload, trouble));
+        if let Some(rejection) = standing_rejection(desired, context) {
+            self.rejection = Some((desired.attempt, ObjectKind::Workload, rejection));
             return;
         }
         let Some(workload) = &self.workload else {
