@@ -29,7 +29,7 @@ use switchyard_syntax::quantity::{Exact, ParseQuantityError};
 type Quantities = BTreeMap<String, Quantity>;
 type Amounts = BTreeMap<String, Exact>;
 
-/// Additions of the cluster to a pod's own requests.
+/// Amounts that the cluster adds to the requests in a pod's spec.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestDefaults {
     /// `overhead.podFixed` of the pod's RuntimeClass.
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn forbidden_topology_is_reported_with_its_path() {
+    fn bad_amounts_are_reported_with_their_path() {
         let spec = json!({"containers": [cpu("1"), {"name": "b", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]});
         let error = amounts(spec, &RequestDefaults::default()).unwrap_err().to_string();
         insta::assert_snapshot!(error, @r#"containers[1]: Invalid value: ["cpu"]: requests must not exceed its limits"#);

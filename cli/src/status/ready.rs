@@ -15,8 +15,8 @@ use switchyard_jobs::meta::LABEL_VALUE_MAX;
 use super::PAGE;
 use crate::job_row::{JobRow, JobState, ReadyPods};
 
-/// Kinds whose pods are labelled with the name of their Workload. All pods of a hub's objects mirror
-/// the pods on the worker.
+/// Kinds whose pods are labelled with the name of their Workload. On a hub, its own gated pods of the
+/// object carry the status of the worker's pods, so they are counted there too.
 const GROUPED: [&str; 2] = ["StatefulSet", "LeaderWorkerSet"];
 
 /// By namespace, and the name of a Job or a pod group.

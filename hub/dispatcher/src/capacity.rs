@@ -149,11 +149,13 @@ pub struct FitScore {
     pub pins: PinMatch,
     /// It would borrow from the cohort, whose owner may reclaim it.
     pub borrows: bool,
-    /// Number of devices, such as GPUs, that are free and not requested: do not block them.
+    /// Number of kinds of devices, by flavor, that are free and not requested, in the flavors that
+    /// it would use. Fewer is better, so that jobs that need them find them.
     pub spare: usize,
     /// Free share, in twentieths, of the resource with the most left. Prefers the tightest fit.
     pub left: i64,
-    /// Workloads sent there since the last report. Spreads a burst over equally tight clusters.
+    /// Workloads offered there that no report counts yet. Spreads a burst over equally tight
+    /// clusters.
     pub busy: usize,
 }
 

@@ -110,6 +110,8 @@ impl DispatcherSettings {
     }
 }
 
+/// The hub takes `lease` from its session server, `store_loss` from its cluster, and some values
+/// from its configuration and flags. The other values apply to the hub too.
 impl Default for DispatcherSettings {
     fn default() -> Self {
         Self {

@@ -13,10 +13,10 @@ use crate::{Name, Taint};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) pods: i32,
-    /// With the leader in the domain.
+    /// The pods that fit beside the leader.
     pub(super) pods_led: i32,
     pub(super) slices: i32,
-    /// With the leader in the domain.
+    /// The slices that fit beside the leader.
     pub(super) slices_led: i32,
     /// 1 if the leader fits in the domain, else 0.
     pub(super) leaders: i32,

@@ -3,7 +3,8 @@
 //!
 //! A flavor with a Topology has a [`TopologyTree`]: domains by level, with capacity leaves at the
 //! lowest level. Nodes are one source of leaves. A [`Forest`] keeps the trees of all flavors and
-//! their usage. A [`Placer`] finds assignments in one tree and changes nothing.
+//! their usage. A [`Placer`] finds assignments in one tree and changes nothing: `plan` reads the
+//! request, `counts` counts, `search` chooses level and domains, `distribute` goes down to leaves.
 //!
 //! Where Kueue's result depends on the order of a Go map, this crate fixes the order. Domains are
 //! sorted by path, and leaves of one hostname by the name of their source. Pod sets keep their

@@ -16,7 +16,7 @@ pub(super) struct PlacementPlan {
     pub(super) unconstrained: bool,
     /// Prefer the domains with the least free capacity to the fewest domains.
     pub(super) least_free: bool,
-    /// The requested level.
+    /// The requested level. 0 is the highest.
     pub(super) level: usize,
     /// The level that holds whole slices.
     pub(super) slice_level: usize,

@@ -31,7 +31,9 @@ impl<'a> DomainSearch<'a> {
         self.counts.get(id)
     }
 
-    /// Searches the requested level and, unless the level is required, the levels above.
+    /// Searches the requested level. A preferred request goes on with the levels above (smaller
+    /// indexes); at the highest one it takes several domains. An unconstrained request takes several
+    /// domains of its own level.
     pub(super) fn levels(&self) -> Result<FoundDomains, PlacementFailure> {
         let mut level = self.plan.level;
         loop {

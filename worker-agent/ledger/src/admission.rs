@@ -1,8 +1,8 @@
 //! Reads the worker's admission from a Workload: one state and its reasons.
 //!
-//! Kueue writes few reasons (`Pending`, `Inadmissible`) and a message. With its feature gate
-//! `UnadmittedWorkloadsObservability`, and for the hub's copies also Switchyard's controller,
-//! writes a specific reason. This module reads both.
+//! Kueue writes few reasons (`Pending`, `Inadmissible`) and a message. Kueue with its feature gate
+//! `UnadmittedWorkloadsObservability`, and Switchyard's controller for the hub's copies, write a
+//! specific reason. This module reads both.
 
 use switchyard_proto::v1::{Reason, State};
 

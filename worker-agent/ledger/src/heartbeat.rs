@@ -1,7 +1,7 @@
 //! Pings to the hub, and the lease that their answers renew.
 //!
-//! At most one ping is unanswered. The agent's lease counts from the *sending* of an answered ping,
-//! the hub's from its receipt, so the agent's always ends first.
+//! At most one ping is unanswered. The lease counts from the *sending* of an answered ping. The hub
+//! counts from the end of the session, which is later.
 
 use std::time::Duration;
 

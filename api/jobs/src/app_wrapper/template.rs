@@ -92,7 +92,8 @@ fn resources(holder: &Value) -> Value {
     resources.into()
 }
 
-/// Marks sidecars among init containers. Kueue counts them as if they ended.
+/// Copies `restartPolicy` of init containers, so that sidecars stay sidecars. Kueue drops it, and
+/// charges them as init containers.
 fn keep_sidecars(containers: &mut [Value], from: &[Value]) {
     for (container, from) in containers.iter_mut().zip(from) {
         if let (Some(fields), Some(policy)) = (container.as_object_mut(), from.get("restartPolicy"))

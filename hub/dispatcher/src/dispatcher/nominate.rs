@@ -243,7 +243,7 @@ impl Dispatcher {
             .filter(|(_, (cluster, _))| !offers.contains(cluster))
             .filter_map(|(index, (cluster, answer))| match answer {
                 ClusterAnswer::Fits(score) => Some((
-                    // Its pods would wait there for a node, whatever else speaks for it.
+                    // Last, whatever preferences and cost say: its pods would wait there for a node.
                     score.nodes == NodeFit::Full,
                     self.preference_rank(&entry.facts, cluster),
                     *score,

@@ -133,7 +133,8 @@ impl Dispatcher {
         match stuck.next {
             StuckOutlook::Withdraw { at, wait } if at - CONFIRM <= now => {
                 let remote = entry.remotes.get_mut(cluster)?;
-                // Later than CONFIRM after it was set: the process was paused, or the move had to wait.
+                // A `confirmed_at` more than CONFIRM ago is void: the process was paused, or the move
+                // had to wait.
                 let set = remote.confirmed_at.filter(|at| now <= at.saturating_add(CONFIRM));
                 let confirmed = *remote.confirmed_at.insert(set.unwrap_or(now + CONFIRM));
                 if now < at.max(confirmed) {

@@ -50,7 +50,7 @@ pub struct Ledger {
     due: BTreeSet<(Time, String)>,
     /// Workloads to plan again at a time, whatever happens.
     wakeups: BTreeSet<(Time, String)>,
-    /// The end of the hub's lease; zero before the first.
+    /// The end of the agent's lease; zero before the first.
     lease: Time,
     /// The end of a lease that was renewed before all objects were listed.
     renewed: Time,
