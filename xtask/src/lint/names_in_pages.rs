@@ -22,7 +22,7 @@ pub(super) fn check(sources: &Sources) -> anyhow::Result<()> {
 }
 
 /// Endings of metrics. A page may name one that only Kueue has.
-const METRICS: [&str; 3] = ["_seconds", "_total", "_workloads"];
+const METRICS: [&str; 4] = ["_hashes", "_seconds", "_total", "_workloads"];
 
 /// The code spans that look like the name of a test, without its module: four words or more.
 fn names(line: &str) -> impl Iterator<Item = &str> {
