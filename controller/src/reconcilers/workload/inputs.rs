@@ -107,8 +107,9 @@ pub(crate) enum Readiness {
     /// It runs here, or on a cluster that has reported to this process for [`STATUSES_WITHIN`].
     #[default]
     Shown,
-    /// It is on a cluster that does not report now.
-    Stale,
+    /// It is on a cluster whose reports are not current now. They are not looked at again before
+    /// this time has passed.
+    Stale(Duration),
     /// It is on a cluster, and the status of its kind does not tell.
     Unknown,
 }
@@ -117,8 +118,13 @@ pub(crate) enum Readiness {
 /// time.
 const STATUSES_WITHIN: Duration = Duration::from_secs(30);
 
+/// Delay until a workload whose cluster is not connected is checked again.
+const STALE_RECHECK: Duration = Duration::from_secs(60);
+
 impl Readiness {
     fn of(ctx: &Context, subject: &Workload) -> Self {
+        // The first call begins the time, so it must not wait for the first doubt.
+        let led_for = ctx.led_for();
         let status = subject.status.as_ref();
         let Some(cluster) = status.and_then(|status| status.cluster_name.as_deref()) else {
             return Self::Shown;
@@ -131,12 +137,21 @@ impl Readiness {
         if is_external {
             return Self::Unknown;
         }
-        let is_heard = ctx
-            .connection(cluster)
-            .is_some_and(|(is_active, lasted)| is_active && lasted >= STATUSES_WITHIN);
-        // A new leader may have missed that pods became ready.
-        let is_current = is_heard && ctx.led_for() >= STATUSES_WITHIN;
-        if is_current { Self::Shown } else { Self::Stale }
+        Self::by_reports(ctx.connection(cluster), led_for)
+    }
+
+    /// By the time for which the cluster has been connected, or not, and this process has led. A new
+    /// leader may have missed that pods became ready.
+    fn by_reports(connection: Option<(bool, Duration)>, led_for: Duration) -> Self {
+        match connection {
+            Some((true, connected_for)) => {
+                match STATUSES_WITHIN.saturating_sub(connected_for.min(led_for)) {
+                    Duration::ZERO => Self::Shown,
+                    left => Self::Stale(left),
+                }
+            }
+            Some((false, _)) | None => Self::Stale(STALE_RECHECK),
+        }
     }
 }
 
@@ -187,4 +202,25 @@ fn owner_gone(ctx: &Context, namespace: &str, subject: &Workload) -> bool {
     let Some(jobs) = ctx.stores.job(group, &owner.kind) else { return false };
     let job = jobs.store.get(namespace, &owner.name);
     jobs.store.is_ready() && job.is_none_or(|job| job.metadata.uid.as_deref() != Some(&owner.uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_current_some_time_after_connection_and_change_of_leader() {
+        let seconds = Duration::from_secs;
+        let stale = |left| Readiness::Stale(seconds(left));
+        for (case, connection, led_for, expected) in [
+            ("both long ago", Some((true, 90)), 30, Readiness::Shown),
+            ("connected just now", Some((true, 4)), 90, stale(26)),
+            ("leading just now", Some((true, 90)), 0, stale(30)),
+            ("not connected", Some((false, 90)), 90, stale(60)),
+            ("unknown", None, 90, stale(60)),
+        ] {
+            let connection = connection.map(|(is_active, lasted)| (is_active, seconds(lasted)));
+            assert_eq!(Readiness::by_reports(connection, seconds(led_for)), expected, "{case}");
+        }
+    }
 }

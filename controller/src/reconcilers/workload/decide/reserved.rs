@@ -16,9 +16,6 @@ use crate::{
 };
 use switchyard_platform::clock::{exponential_backoff, since, whole_seconds};
 
-/// Delay until a workload whose cluster does not report is checked again.
-const STALE_RECHECK: Duration = Duration::from_secs(60);
-
 pub(super) fn decide(
     plan: &mut WorkloadPlan,
     edit: &mut Edit,
@@ -132,9 +129,9 @@ fn pods_ready(
         plan.again(timeout.saturating_sub(waited));
         return false;
     }
-    if inputs.readiness == Readiness::Stale {
+    if let Readiness::Stale(left) = inputs.readiness {
         // Its pods may be ready by now.
-        plan.again(STALE_RECHECK);
+        plan.again(left);
         return false;
     }
     let count = edit

@@ -245,8 +245,9 @@ fn dispatched_workload_is_evicted_when_its_pods_are_not_ready() {
     assert_eq!((*attempt, &**cluster_name, &**reason), (2, "west", "PodsReadyTimeout"));
     assert_eq!(status.requeue_state.and_then(|state| state.count), Some(1));
 
-    let stale = decide(&sent(), &on(Readiness::Stale), &patient(None), at(100));
-    assert_eq!((stale.status, stale.again), (None, Some(Duration::from_secs(60))));
+    let left = Duration::from_secs(7);
+    let stale = decide(&sent(), &on(Readiness::Stale(left)), &patient(None), at(100));
+    assert_eq!((stale.status, stale.again), (None, Some(left)));
     let unknown = decide(&sent(), &on(Readiness::Unknown), &patient(None), at(100));
     assert_eq!((unknown.status, unknown.again), (None, None));
     let ready = sent().condition("PodsReady", true, "Started", "");
