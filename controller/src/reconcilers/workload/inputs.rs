@@ -107,8 +107,7 @@ pub(crate) enum Readiness {
     /// It runs here, or on a cluster that has reported to this process for [`STATUSES_WITHIN`].
     #[default]
     Shown,
-    /// It is on a cluster whose reports are not current now. They are not looked at again before
-    /// this time has passed.
+    /// It is on a cluster whose reports are not current now. They may be after this time.
     Stale(Duration),
     /// It is on a cluster, and the status of its kind does not tell.
     Unknown,
@@ -209,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_are_current_some_time_after_connection_and_change_of_leader() {
+    fn reports_count_some_time_after_connection_and_new_leader() {
         let seconds = Duration::from_secs;
         let stale = |left| Readiness::Stale(seconds(left));
         for (case, connection, led_for, expected) in [
