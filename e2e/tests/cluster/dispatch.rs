@@ -155,6 +155,33 @@ fn job_deleted_on_hub_while_it_runs_is_collected() {
     });
 }
 
+/// `kubectl delete --cascade=orphan`. The garbage collector takes the owner from the Workload.
+#[test]
+fn job_deleted_as_orphan_on_hub_is_collected() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let tenant = fleet
+            .tenant("orphaned")
+            .hub(&[("cpu", "2")])
+            .worker("west", &[("cpu", "8")])
+            .make()
+            .await
+            .unwrap();
+        tenant.submit(tenant.job("long").cpu("2").run_forever()).await.unwrap();
+        fleet.await_pods("west", tenant.name(), 1).await.unwrap();
+        let workload = tenant.workload_of("long").await.unwrap().name_any();
+        tenant.hub_jobs().delete("long", &DeleteParams::orphan()).await.unwrap();
+        // The garbage collector does the same, if it has learnt of Workloads by now.
+        let orphaned = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
+        let workloads = tenant.hub_workloads();
+        let patched = workloads.patch(&workload, &PatchParams::default(), &orphaned).await;
+        assert!(patched.is_ok() || workloads.get_opt(&workload).await.unwrap().is_none());
+        tenant.await_empty("west", SOON).await.unwrap();
+        tenant.submit(tenant.job("next").cpu("2").run_for(Duration::from_secs(1))).await.unwrap();
+        job::complete(&fleet.hub().admin, tenant.name(), "next", SOON).await.unwrap();
+    });
+}
+
 /// The worker counts the time, too: what it has ended is not sent anywhere again.
 #[test]
 fn job_over_its_execution_time_is_deactivated_on_hub() {

@@ -182,7 +182,8 @@ fn end_of_life(
         .as_ref()
         .is_some_and(|labels| labels.get(names::JOB_UID).is_some_and(|uid| !uid.is_empty()));
     let held = held(subject);
-    if inputs.owner_gone && inputs.held_by_cluster {
+    let without_owner = inputs.owner_gone || (!owned && deleting);
+    if without_owner && inputs.held_by_cluster {
         // The dispatcher releases its quota once no copy remains. The cluster may be lost in the
         // meantime.
         return Some(WorkloadPlan {
@@ -190,11 +191,15 @@ fn end_of_life(
             ..WorkloadPlan::default()
         });
     }
-    if inputs.owner_gone || (!owned && deleting) {
+    if without_owner {
         return Some(WorkloadPlan { release: held, ..WorkloadPlan::default() });
     }
     if owned || !had_owner || rules.leaves_orphans {
         return None;
+    }
+    if inputs.held_by_cluster {
+        // As for a job that is deleted with its Workload: the copy is stopped, and charged until then.
+        return Some(WorkloadPlan { delete: true, ..WorkloadPlan::default() });
     }
     let mut plan = WorkloadPlan { release: held, ..WorkloadPlan::default() };
     if !workload::is_finished(subject) {

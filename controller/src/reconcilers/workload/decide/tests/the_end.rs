@@ -74,6 +74,26 @@ fn finished_deleted_and_orphaned_workloads() {
             Rules::default(),
         ),
         (
+            "its owner let it go while its copy is on a cluster",
+            workload("a").reserved("cq").admitted().edit(|workload| {
+                workload.metadata.owner_references = None;
+                workload.metadata.labels =
+                    Some([("kueue.x-k8s.io/job-uid".to_owned(), "job-a".to_owned())].into());
+            }),
+            WorkloadInputs { held_by_cluster: true, ..open() },
+            Rules::default(),
+        ),
+        (
+            "and is deleted then",
+            workload("a")
+                .reserved("cq")
+                .admitted()
+                .deleting()
+                .edit(|workload| workload.metadata.owner_references = None),
+            WorkloadInputs { held_by_cluster: true, ..open() },
+            Rules::default(),
+        ),
+        (
             "and is left as it is",
             workload("a").reserved("cq").admitted().edit(|workload| {
                 workload.metadata.owner_references = None;
@@ -106,6 +126,10 @@ fn finished_deleted_and_orphaned_workloads() {
     100s Finished=True OwnerNotFound: The workload's owner no longer exists
     keeps its admission
     release
+    # its owner let it go while its copy is on a cluster
+    delete
+    # and is deleted then
+    again in 10s
     # and is left as it is
     ");
 }
