@@ -98,9 +98,9 @@ fn plan(workload: &Workload, cluster: &MultiKueueCluster, args: &Args) -> anyhow
     if copy.namespace != namespace {
         bail!("the copy is in namespace {}, the job in {namespace}", copy.namespace);
     }
-    if copy.note.is_none() {
+    if copy.note.as_deref().is_none_or(|note| note.starts_with(names::ORPHAN_STAYS)) {
         bail!(
-            "the copy is not from before this hub's memory: its job was deleted, and it will be removed"
+            "the copy is not from before this hub's memory, so no job can adopt it; see `switchyard recover orphans`"
         );
     }
     let copy_name = format!("{}/{}", copy.namespace, copy.name);
@@ -156,6 +156,7 @@ mod tests {
             orphan("u1", "ns", Some("differs")),
             orphan("u2", "other", Some("x")),
             orphan("u3", "ns", None),
+            orphan("u4", "ns", Some("stays: multiKueue.gcInterval is 0")),
         ];
         serde_json::from_value(json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": "east"},
@@ -181,6 +182,8 @@ mod tests {
         );
         assert!(no(&json!({}), "u9").contains("shows no copy with uid u9"));
         assert!(no(&json!({}), "u2").contains("the copy is in namespace other"));
-        assert!(no(&json!({}), "u3").contains("will be removed"));
+        for uid in ["u3", "u4"] {
+            assert!(no(&json!({}), uid).contains("no job can adopt it"), "{uid}");
+        }
     }
 }

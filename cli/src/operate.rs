@@ -352,7 +352,7 @@ fn render_text(done: &ClusterChange) -> String {
     }
     match done.action {
         "cordon" => {
-            format!("Nothing new is sent to {cluster}. What stays there: {workloads}.\n")
+            format!("Nothing new is sent to {cluster}, which keeps {workloads}.\n")
         }
         "uncordon" => format!("{cluster} is used again.\n"),
         "drain" => {

@@ -216,6 +216,9 @@ pub const MOVE: &str = "switchyard.dev/move";
 /// Annotation on a Workload, `CLUSTER/UID`: adopt the copy with this uid on that cluster, whatever
 /// the differences. The copy is older than the hub's memory. `none` ignores all such copies.
 pub const ADOPT: &str = "switchyard.dev/adopt";
+
+/// Begins the note of an orphan that the hub neither removes nor adopts.
+pub const ORPHAN_STAYS: &str = "stays: ";
 /// Annotation on the Secret of the hub's certificate authority, an RFC 3339 time: the hub has no
 /// record of anything it did before.
 pub const MEMORY_SINCE: &str = "switchyard.dev/memory-since";

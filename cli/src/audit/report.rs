@@ -63,11 +63,7 @@ impl Report {
             |it: &Finding| [it.kind.name().to_owned(), it.cluster.clone(), it.message.clone()];
         let rows: Vec<[String; 3]> = self.findings.iter().map(row).collect();
         let table = table::render(["FINDING", "CLUSTER", "WHAT"], &rows);
-        let found = if rows.len() == 1 {
-            "1 finding".to_owned()
-        } else {
-            format!("{} findings", rows.len())
-        };
+        let found = counted(rows.len(), "finding");
         format!("{table}\n{found}: {listed}.\n{left_out}")
     }
 }

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::output::counted;
+
 /// Result of a check.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "camelCase")]
@@ -121,8 +123,10 @@ impl Report {
         }
         out.push_str(&match (self.failures, self.warnings) {
             (0, 0) => "All checks passed.\n".to_owned(),
-            (0, warnings) => format!("No failures, {warnings} warnings.\n"),
-            (failures, warnings) => format!("{failures} failures, {warnings} warnings.\n"),
+            (0, warnings) => format!("No failures, {}.\n", counted(warnings, "warning")),
+            (failures, warnings) => {
+                format!("{}, {}.\n", counted(failures, "failure"), counted(warnings, "warning"))
+            }
         });
         out
     }

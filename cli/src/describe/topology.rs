@@ -10,6 +10,7 @@ use switchyard_controller::stores::Stores;
 use switchyard_scheduler::{DomainView, Name, TopologyView};
 
 use crate::explain::AssumedConfig;
+use crate::output::counted;
 use crate::table;
 
 /// Domains that are printed. If there are more, the lowest levels are left out; JSON has all.
@@ -77,7 +78,7 @@ impl FlavorTopology {
         out.push_str(&table::render(headings, &rows));
         let left = self.domains.len() - at(deepest).take(SHOWN).count();
         if left > 0 {
-            out.push_str(&format!("and {left} more domains; -o json has all\n"));
+            out.push_str(&format!("and {}; -o json has all\n", counted(left, "more domain")));
         }
         out
     }

@@ -9,6 +9,7 @@ use switchyard_controller::engine::convert::nodes::excluded_nodes;
 use switchyard_controller::stores::Stores;
 use switchyard_scheduler::{BestDomain, Name, PlacementOutlook, Strictness};
 
+use crate::output::counted;
 use crate::table;
 
 /// Nodes named for each reason.
@@ -186,7 +187,7 @@ fn strictness_name<S: Serializer>(it: &Strictness, serializer: S) -> Result<S::O
 }
 
 fn pods(count: i32) -> String {
-    if count == 1 { "1 pod".to_owned() } else { format!("{count} pods") }
+    counted(usize::try_from(count).unwrap_or(0), "pod")
 }
 
 /// Nodes of the flavor that are no leaves of its topology.
@@ -222,7 +223,7 @@ impl DomainsView {
         let mut out = format!("\nPlaces of pod set {pod_set}, by {levels}:\n");
         out.push_str(&table::render(["DOMAIN", "PODS"], &rows));
         if let Some(more) = self.domains.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-            out.push_str(&format!("and {more} more domains\n"));
+            out.push_str(&format!("and {}\n", counted(more, "more domain")));
         }
         out
     }

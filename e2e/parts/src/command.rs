@@ -1,6 +1,8 @@
 //! Commands with a deadline.
 
-use std::process::{Command, Output, Stdio};
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -14,17 +16,35 @@ pub fn output(command: &mut Command, deadline: Duration) -> anyhow::Result<Strin
     let start = Instant::now();
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.with_context(|| format!("cannot start {name}"))?;
-    while child.try_wait()?.is_none() {
+    // A program that prints more than a pipe holds waits for its reader.
+    let (stdout, stderr) = (read(child.stdout.take()), read(child.stderr.take()));
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
         if start.elapsed() > deadline {
             child.kill()?;
+            child.wait()?;
             bail!("{name} was not done within {deadline:?}");
         }
         std::thread::sleep(Duration::from_millis(10));
-    }
-    let Output { status, stdout, stderr } = child.wait_with_output()?;
-    let printed = [stdout, stderr].map(|part| String::from_utf8_lossy(&part).into_owned()).concat();
+    };
+    let printed = [stdout, stderr].map(|part| part.join().unwrap_or_default()).concat();
+    let printed = String::from_utf8_lossy(&printed).into_owned();
     ensure!(status.success(), "{name} failed ({status}):\n{printed}");
     Ok(printed)
+}
+
+/// Reads a pipe to its end, in a thread.
+fn read(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut printed = Vec::new();
+        if let Some(mut pipe) = pipe {
+            // What was read before an error is shown.
+            _ = pipe.read_to_end(&mut printed);
+        }
+        printed
+    })
 }
 
 #[cfg(test)]
@@ -37,6 +57,9 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(slow.starts_with("sleep was not done within"), "{slow}");
+        let mut long = Command::new("sh");
+        long.args(["-c", "head -c 200000 /dev/zero; head -c 200000 /dev/zero >&2"]);
+        assert_eq!(output(&mut long, Duration::from_secs(60)).unwrap().len(), 400_000);
         let mut failing = Command::new("sh");
         failing.args(["-c", "echo no room >&2; exit 3"]);
         let fails = output(&mut failing, Duration::from_secs(60)).unwrap_err().to_string();

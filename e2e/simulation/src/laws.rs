@@ -1,6 +1,8 @@
 //! The laws: properties that hold after every step, and once all faults have ended.
 
-use switchyard_dispatcher::{CLUSTER_LOST, LossPolicy, RetriedAttempt, STUCK, Uid, WorkloadFacts};
+use switchyard_dispatcher::{
+    CLUSTER_LOST, LossPolicy, OrphanView, RetriedAttempt, STUCK, Uid, WorkloadFacts,
+};
 use switchyard_ledger::{Object, ObjectKind};
 
 use crate::names::{name, number};
@@ -397,7 +399,7 @@ impl World {
         (0..self.clusters.len()).find_map(|cluster| {
             let view = term.dispatcher.cluster_view(&name(cluster));
             let shown = term.dispatcher.orphans_of(&name(cluster), usize::MAX);
-            let clean = view.workloads == 0 && shown.iter().all(|it| it.note.is_some());
+            let clean = view.workloads == 0 && shown.iter().all(OrphanView::is_kept);
             (!clean).then(|| format!("the hub still thinks of cluster {cluster}: {view:?}"))
         })
     }

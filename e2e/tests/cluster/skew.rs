@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::Parser as _;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::DeleteParams;
 use switchyard::status::{JobRow, JobState};
 use switchyard_e2e::fleet::{Fleet, HUB, Tenant};
 use switchyard_e2e::wait::eventually;
-use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, queues};
+use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
 
 const SOON: Duration = Duration::from_secs(90);
 const WORKERS: [&str; 2] = ["west", "east"];
@@ -26,7 +26,7 @@ async fn place(fleet: &Fleet, tenant: &Tenant<'_>) -> anyhow::Result<(String, St
             fleet.worker(worker).admin.clone(),
             tenant.name(),
         );
-        let long = ListParams::default().labels("job-name=long");
+        let long = job::pods_of("long");
         for pod in pods.list(&long).await?.items {
             let phase = pod.status.and_then(|status| status.phase);
             if phase.as_deref() == Some("Running") && pod.metadata.deletion_timestamp.is_none() {

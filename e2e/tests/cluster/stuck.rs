@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -224,6 +225,10 @@ fn hub_evicts_dispatched_job_whose_pods_are_not_ready() {
                 let timed_out = history.iter().all(|past| past.reason == "PodsReadyTimeout");
                 ensure!(history.len() >= 2 && timed_out, "{history:?}");
                 ensure!(history[0].cluster_name != history[1].cluster_name, "{history:?}");
+                // The first attempt may also wait until the cluster was connected for 30 s.
+                let created = tenant.workload_of(name).await?.metadata.creation_timestamp;
+                let first = history[0].at.0.duration_since(created.context("created")?.0);
+                ensure!(first < SignedDuration::from_secs(100), "the first ended after {first}");
                 Ok(())
             })
             .await

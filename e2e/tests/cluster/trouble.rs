@@ -14,6 +14,7 @@ use switchyard_api::conditions::{FALSE, TRUE, WORKER_TROUBLE, find};
 use switchyard_api::names;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_e2e::fleet::{Fleet, Tenant};
+use switchyard_e2e::job::pods_of;
 use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, NodeSpec, Part, fixture, queues};
 
@@ -173,7 +174,7 @@ async fn report_container(
     state: Value,
 ) {
     let pods: Api<Pod> = Api::namespaced(fleet.worker(cluster).admin.clone(), tenant.name());
-    let of_job = ListParams::default().labels(&format!("job-name={job}"));
+    let of_job = pods_of(job);
     let pod = eventually(SOON, format!("a running pod of {job}"), async || {
         let found = pods.list(&of_job).await?.items.into_iter().next().context("no pod")?;
         let phase = found.status.as_ref().and_then(|status| status.phase.as_deref());

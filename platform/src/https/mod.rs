@@ -142,8 +142,8 @@ pub async fn serve(listener: TcpListener, site: Arc<impl Site>, shutdown: Cancel
     let connection = |stream: TcpStream, held: ConnectionGuard| {
         let site = site.clone();
         async move {
-            let ConnectionGuard { place, activity, shutdown } = held;
-            serve_tls(&*site, stream, activity, place.taken.clone(), shutdown).await;
+            let ConnectionGuard { slot, activity, shutdown } = held;
+            serve_tls(&*site, stream, activity, slot.taken.clone(), shutdown).await;
         }
     };
     accept(listener, name, shutdown, connection).await;
@@ -159,8 +159,8 @@ pub async fn serve_plain(
     let connection = |stream: TcpStream, held: ConnectionGuard| {
         let router = router.clone();
         async move {
-            let ConnectionGuard { place, activity, shutdown } = held;
-            serve_http(name, router, stream, activity, place.taken.clone(), shutdown).await;
+            let ConnectionGuard { slot, activity, shutdown } = held;
+            serve_http(name, router, stream, activity, slot.taken.clone(), shutdown).await;
         }
     };
     accept(listener, name, shutdown, connection).await;
@@ -184,7 +184,7 @@ pub async fn serve_bounded(
 
 /// The resources of a connection.
 struct ConnectionGuard {
-    place: ConnectionSlot,
+    slot: ConnectionSlot,
     activity: Arc<Activity>,
     shutdown: CancellationToken,
 }
@@ -198,7 +198,7 @@ async fn accept<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let places = ConnectionSlots::new(CONNECTIONS, PER_ADDRESS);
+    let slots = ConnectionSlots::new(CONNECTIONS, PER_ADDRESS);
     let mut connections = JoinSet::new();
     loop {
         let (stream, source) = tokio::select! {
@@ -218,10 +218,10 @@ async fn accept<F>(
         let _ = stream.set_nodelay(true);
         let activity = Activity::new(Instant::now());
         // Taken here, so that slots go in the order of arrival.
-        let place = places.enter(source, activity.clone());
+        let slot = slots.enter(source, activity.clone());
         connections.spawn(connection(
             stream,
-            ConnectionGuard { place, activity, shutdown: shutdown.clone() },
+            ConnectionGuard { slot, activity, shutdown: shutdown.clone() },
         ));
     }
     let drained = async { while connections.join_next().await.is_some() {} };

@@ -181,9 +181,7 @@ impl Executor {
         if action.deadline.is_some_and(|until| until <= self.clock.now()) {
             return (
                 action,
-                Outcome::NotApplied(
-                    "the agent's lease from the hub has lapsed: nothing is started".to_owned(),
-                ),
+                Outcome::NotApplied("the agent's lease has lapsed: nothing is started".to_owned()),
             );
         }
         if !self.may_write() {

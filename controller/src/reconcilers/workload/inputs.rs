@@ -122,7 +122,7 @@ const STALE_RECHECK: Duration = Duration::from_secs(60);
 
 impl Readiness {
     fn of(ctx: &Context, subject: &Workload) -> Self {
-        // The first call begins the time, so it must not wait for the first doubt.
+        // It counts from its first call in a term. So every workload calls it, not only a late one.
         let led_for = ctx.led_for();
         let status = subject.status.as_ref();
         let Some(cluster) = status.and_then(|status| status.cluster_name.as_deref()) else {
@@ -139,8 +139,8 @@ impl Readiness {
         Self::by_reports(ctx.connection(cluster), led_for)
     }
 
-    /// By the time for which the cluster has been connected, or not, and this process has led. A new
-    /// leader may have missed that pods became ready.
+    /// `connection`: whether the cluster is connected, and for how long. A new leader may have missed
+    /// that pods became ready.
     fn by_reports(connection: Option<(bool, Duration)>, led_for: Duration) -> Self {
         match connection {
             Some((true, connected_for)) => {

@@ -189,7 +189,7 @@ impl World {
         let Some(term) = self.hubs.iter().find_map(|hub| hub.term.as_ref()) else { return false };
         let shown = term.dispatcher.orphans_of(&name(cluster), usize::MAX);
         self.is_forgotten(cluster, index)
-            && shown.iter().any(|it| it.note.is_some() && number(&it.uid) == index)
+            && shown.iter().any(|it| it.is_kept() && number(&it.uid) == index)
     }
 
     /// Checks a removal by the hub: it must not hit a forgotten job. A removal applies up to its

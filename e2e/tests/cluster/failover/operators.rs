@@ -1,4 +1,5 @@
 //! Much is lost at once, and what operators do about it.
+
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -125,7 +126,7 @@ fn mass_loss_moves_nothing_until_operators_resume_evictions() {
         .await;
         assert!(said.unwrap().contains("2 of 3 clusters were lost at about one time"));
 
-        // A dry run changes nothing. Released, both go by their own word.
+        // A dry run changes nothing. After `resume`, each job follows its own policy.
         for dry_run in [true, false] {
             let args = breaker::Args { output: Output::Json };
             let release = breaker::Command::Release(breaker::Release { args, dry_run });

@@ -7,6 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use switchyard_syntax::names::ORPHAN_STAYS;
+
 use super::Dispatcher;
 use crate::{
     CopyOrigin, DispatchAction, DispatcherSettings, JobIdentity, JobKey, Name, Observation, Phase,
@@ -152,6 +154,14 @@ pub struct OrphanView {
     pub since: UnixMillis,
     /// Why it stays, and what helps. None if it will be removed.
     pub note: Option<String>,
+}
+
+impl OrphanView {
+    /// Whether it is kept until a job adopts it.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.note.as_deref().is_some_and(|note| !note.starts_with(ORPHAN_STAYS))
+    }
 }
 
 /// All orphans, by cluster and uid.
@@ -304,7 +314,7 @@ impl Dispatcher {
 
     /// The first `most` orphans of a cluster, by uid.
     pub fn orphans_of(&self, cluster: &str, most: usize) -> Vec<OrphanView> {
-        let none_is_removed = self.why_none_is_removed(&Name::from(cluster));
+        let obstacle = self.removal_obstacle(&Name::from(cluster));
         let from = (Name::from(cluster), Uid::from(""));
         let there = self.orphans.all.range(from..).take_while(|((name, _), _)| **name == *cluster);
         let view = |((_, uid), orphan): (&(Name, Uid), &Orphan)| OrphanView {
@@ -314,30 +324,29 @@ impl Dispatcher {
             attempt: orphan.last.attempt,
             state: orphan.last.state,
             since: orphan.first,
-            note: orphan.note(&self.settings).or_else(|| none_is_removed.clone()),
+            note: orphan
+                .note(&self.settings)
+                .or_else(|| obstacle.clone().filter(|_| !orphan.removing)),
         };
         there.take(most).map(view).collect()
     }
 
-    /// Whether so many are unknown that the hub has probably forgotten their Workloads.
-    fn are_mostly_orphans(&self, cluster: &Name) -> bool {
+    /// Whether a cluster has so many orphans that the hub has probably lost its store.
+    fn has_mostly_orphans(&self, cluster: &Name) -> bool {
         let orphans = self.orphans.count(cluster);
         orphans >= MANY_ORPHANS && orphans > self.index.count(cluster)
     }
 
     /// Why no orphan of a cluster is removed, for its owner.
-    fn why_none_is_removed(&self, cluster: &Name) -> Option<String> {
-        let orphans = self.orphans.count(cluster);
-        if self.settings.orphan_grace == UnixMillis::MAX {
-            Some("stays: multiKueue.gcInterval is 0".to_owned())
-        } else if self.are_mostly_orphans(cluster) {
-            let known = self.index.count(cluster);
-            Some(format!(
-                "stays: {orphans} orphans and {known} known Workloads are there; was the hub's store lost?"
-            ))
+    fn removal_obstacle(&self, cluster: &Name) -> Option<String> {
+        let obstacle = if self.settings.orphan_grace == UnixMillis::MAX {
+            "multiKueue.gcInterval is 0"
+        } else if self.has_mostly_orphans(cluster) {
+            "the cluster has more orphans than known Workloads; was the hub's store lost?"
         } else {
-            None
-        }
+            return None;
+        };
+        Some(format!("{ORPHAN_STAYS}{obstacle}"))
     }
 
     pub(super) fn observed_orphan(
@@ -472,7 +481,7 @@ impl Dispatcher {
 
     pub(super) fn remove_due_orphans(&mut self, now: UnixMillis, out: &mut Vec<DispatchAction>) {
         for key in self.orphans.due_now(now) {
-            let are_mostly_orphans = self.are_mostly_orphans(&key.0);
+            let has_mostly_orphans = self.has_mostly_orphans(&key.0);
             let Some(mut orphan) = self.orphans.remove(&key) else { continue };
             let (cluster, uid) = key.clone();
             let Observation { namespace, name, attempt, .. } = orphan.last.clone();
@@ -486,7 +495,7 @@ impl Dispatcher {
             }
             let stays = orphan.is_kept(&self.settings)
                 || now < orphan.since.saturating_add(self.settings.orphan_grace);
-            if !stays && are_mostly_orphans {
+            if !stays && has_mostly_orphans {
                 orphan.since = now;
             } else if !stays {
                 orphan.removing = true;

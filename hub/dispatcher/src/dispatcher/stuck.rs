@@ -162,7 +162,7 @@ impl Dispatcher {
         }
     }
 
-    /// Refuses the cluster for as long as the job was stuck there.
+    /// Refuses the cluster for the time that the message of the withdrawal names.
     pub(super) fn record_stuck(
         &self,
         entry: &mut TrackedWorkload,

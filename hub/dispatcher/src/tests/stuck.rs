@@ -39,6 +39,20 @@ impl Bench {
         bench
     }
 
+    /// The withdrawn `w` has left the cluster, and is queued again. Returns its facts.
+    fn left(&mut self, cluster: &str, attempt: u64, left: &[&str]) -> WorkloadFacts {
+        let evicted =
+            placed(cluster, attempt, 3, left).with(|it| (it.cluster, it.evicted) = (None, true));
+        self.written(WriteOutcome::Done, evicted.clone());
+        self.take();
+        self.observe(cluster, "w", attempt, State::Gone);
+        assert_eq!(self.take().last().map(String::as_str), Some("release w"));
+        let released = evicted.with(|it| it.reserved = false);
+        self.written(WriteOutcome::Done, released.clone());
+        self.take();
+        WorkloadFacts { version: 0, ..released.with(|it| it.evicted = false) }
+    }
+
     /// Seconds until the workload is withdrawn. None: not within a day.
     fn withdrawn_after(&mut self) -> Option<i64> {
         let from = self.now;
@@ -59,19 +73,29 @@ const TWO: [(&str, i64, i64); 2] = [("a", 4000, 4000), ("b", 4000, 4000)];
 fn job_without_ready_pod_moves_and_avoids_its_last_cluster() {
     let mut bench = Bench::stuck_on(&TWO, "a", 1, 3, &[]);
     assert_eq!(bench.withdrawn_after(), Some(600));
-    let evicted = |facts: WorkloadFacts| facts.with(|it| (it.cluster, it.evicted) = (None, true));
-    bench.written(WriteOutcome::Done, evicted(placed("a", 1, 3, &["a"])));
-    bench.take();
-    bench.observe("a", "w", 1, State::Gone);
-    assert_eq!(bench.take().last().map(String::as_str), Some("release w"));
-    let released = evicted(placed("a", 1, 3, &["a"])).with(|it| it.reserved = false);
-    bench.written(WriteOutcome::Done, released.clone());
-    bench.take();
-    // `a` gets no offer for the time that the job was stuck there. It has the same room, and is
-    // first in the MultiKueueConfig.
-    bench.reserve(WorkloadFacts { version: 0, ..released.with(|it| it.evicted = false) });
+    let released = bench.left("a", 1, &["a"]);
+    // `a` has the same room, and is first in the MultiKueueConfig.
+    bench.reserve(released);
     let offered = bench.take();
     assert!(offered.iter().any(|line| line == "Reserve w/2 on b"), "{offered:?}");
+}
+
+#[test]
+fn stuck_job_refuses_its_cluster_for_the_time_said() {
+    let mut bench = Bench::stuck_on(&TWO, "a", 3, 3, &["b"]);
+    assert_eq!(bench.withdrawn_after(), Some(1_200));
+    let released = bench.left("a", 3, &["b", "a"]);
+    let config = ClusterConfig { cordoned: true, ..ClusterConfig::default() };
+    bench.apply(DispatchEvent::ClusterConfigured { name: "b".into(), config });
+    bench.take();
+    let mut is_offered_after = |seconds: i64| {
+        bench.later(seconds * 1_000);
+        bench.reserve(released.clone());
+        bench.take().iter().any(|line| line.starts_with("Reserve w/4 on a"))
+    };
+    assert!(!is_offered_after(0));
+    assert!(!is_offered_after(1_190));
+    assert!(is_offered_after(20));
 }
 
 #[test]
