@@ -311,8 +311,8 @@ fn the_auditor_is_asked_about_a_fleet() {
         is_active(&tenant, "west", "honest", 2).await;
         let (verdict, text) = audited(fleet, tenant.name()).await;
         assert_eq!(verdict, ExitStatus::Clean, "{text}");
-        assert!(text.starts_with("No findings: 0 pods, 1 Workloads"), "{text}");
-        assert!(text.contains("2 pods, 1 Workloads"), "{text}");
+        assert!(text.starts_with("No findings: 0 pods, 1 Workload,"), "{text}");
+        assert!(text.contains("2 pods, 1 Workload,"), "{text}");
 
         // A user runs a pod that should wait in a queue.
         let pod = json!({
