@@ -40,7 +40,7 @@ fn read(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut printed = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What was read before an error is shown.
+            // The bytes before an error are shown.
             _ = pipe.read_to_end(&mut printed);
         }
         printed
