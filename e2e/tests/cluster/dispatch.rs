@@ -11,7 +11,7 @@ use switchyard::status::JobState;
 use switchyard_api::v1beta2::{
     AdmissionCheck, CheckState, ClusterQueue, MultiKueueCluster, Workload,
 };
-use switchyard_e2e::fleet::Tenant;
+use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{Cluster, JobBuilder, fixture, job, queues};
 
@@ -134,24 +134,30 @@ fn a_job_deleted_on_the_hub_while_queued_leaves_nothing() {
     });
 }
 
+/// A tenant whose only job runs on `west` with all its quota.
+async fn runs_long<'a>(fleet: &'a Fleet, stem: &str) -> Tenant<'a> {
+    let tenant = fleet.tenant(stem).hub(&[("cpu", "2")]).worker("west", &[("cpu", "8")]);
+    let tenant = tenant.make().await.unwrap();
+    tenant.submit(tenant.job("long").cpu("2").run_forever()).await.unwrap();
+    fleet.await_pods("west", tenant.name(), 1).await.unwrap();
+    tenant
+}
+
+/// Nothing is left of it on its cluster, and the next job gets its quota.
+async fn is_collected(fleet: &Fleet, tenant: &Tenant<'_>) {
+    tenant.await_empty("west", SOON).await.unwrap();
+    fleet.await_pods("west", tenant.name(), 0).await.unwrap();
+    tenant.submit(tenant.job("next").cpu("2").run_for(Duration::from_secs(1))).await.unwrap();
+    job::complete(&fleet.hub().admin, tenant.name(), "next", SOON).await.unwrap();
+}
+
 #[test]
 fn job_deleted_on_hub_while_it_runs_is_collected() {
     fixture::run(async {
         let fleet = fleet().await;
-        let tenant = fleet
-            .tenant("runs")
-            .hub(&[("cpu", "2")])
-            .worker("west", &[("cpu", "8")])
-            .make()
-            .await
-            .unwrap();
-        tenant.submit(tenant.job("long").cpu("2").run_forever()).await.unwrap();
-        fleet.await_pods("west", tenant.name(), 1).await.unwrap();
+        let tenant = runs_long(fleet, "runs").await;
         tenant.hub_jobs().delete("long", &DeleteParams::background()).await.unwrap();
-        tenant.await_empty("west", SOON).await.unwrap();
-        fleet.await_pods("west", tenant.name(), 0).await.unwrap();
-        tenant.submit(tenant.job("next").cpu("2").run_for(Duration::from_secs(1))).await.unwrap();
-        job::complete(&fleet.hub().admin, tenant.name(), "next", SOON).await.unwrap();
+        is_collected(fleet, &tenant).await;
     });
 }
 
@@ -160,15 +166,7 @@ fn job_deleted_on_hub_while_it_runs_is_collected() {
 fn job_deleted_as_orphan_on_hub_is_collected() {
     fixture::run(async {
         let fleet = fleet().await;
-        let tenant = fleet
-            .tenant("orphaned")
-            .hub(&[("cpu", "2")])
-            .worker("west", &[("cpu", "8")])
-            .make()
-            .await
-            .unwrap();
-        tenant.submit(tenant.job("long").cpu("2").run_forever()).await.unwrap();
-        fleet.await_pods("west", tenant.name(), 1).await.unwrap();
+        let tenant = runs_long(fleet, "orphaned").await;
         let workload = tenant.workload_of("long").await.unwrap().name_any();
         tenant.hub_jobs().delete("long", &DeleteParams::orphan()).await.unwrap();
         // The garbage collector does the same, if it has learnt of Workloads by now.
@@ -176,9 +174,7 @@ fn job_deleted_as_orphan_on_hub_is_collected() {
         let workloads = tenant.hub_workloads();
         let patched = workloads.patch(&workload, &PatchParams::default(), &orphaned).await;
         assert!(patched.is_ok() || workloads.get_opt(&workload).await.unwrap().is_none());
-        tenant.await_empty("west", SOON).await.unwrap();
-        tenant.submit(tenant.job("next").cpu("2").run_for(Duration::from_secs(1))).await.unwrap();
-        job::complete(&fleet.hub().admin, tenant.name(), "next", SOON).await.unwrap();
+        is_collected(fleet, &tenant).await;
     });
 }
 

@@ -139,8 +139,8 @@ impl Readiness {
         Self::by_reports(ctx.connection(cluster), led_for)
     }
 
-    /// `connection`: whether the cluster is connected, and for how long. A new leader may have missed
-    /// that pods became ready.
+    /// `connection`: whether the cluster is connected, and for how long. Pods may have become ready
+    /// before this process led.
     fn by_reports(connection: Option<(bool, Duration)>, led_for: Duration) -> Self {
         match connection {
             Some((true, connected_for)) => {

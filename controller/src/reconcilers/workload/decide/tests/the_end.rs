@@ -2,6 +2,15 @@
 
 use super::*;
 
+/// The owner of an admitted workload let it go.
+fn orphaned() -> Workload {
+    workload("a").reserved("cq").admitted().edit(|workload| {
+        workload.metadata.owner_references = None;
+        workload.metadata.labels =
+            Some([("kueue.x-k8s.io/job-uid".to_owned(), "job-a".to_owned())].into());
+    })
+}
+
 #[test]
 fn finished_deleted_and_orphaned_workloads() {
     let cases = vec![
@@ -63,23 +72,10 @@ fn finished_deleted_and_orphaned_workloads() {
             WorkloadInputs { owner_gone: true, ..open() },
             Rules::default(),
         ),
-        (
-            "its owner let it go",
-            workload("a").reserved("cq").admitted().edit(|workload| {
-                workload.metadata.owner_references = None;
-                workload.metadata.labels =
-                    Some([("kueue.x-k8s.io/job-uid".to_owned(), "job-a".to_owned())].into());
-            }),
-            open(),
-            Rules::default(),
-        ),
+        ("its owner let it go", orphaned(), open(), Rules::default()),
         (
             "its owner let it go while its copy is on a cluster",
-            workload("a").reserved("cq").admitted().edit(|workload| {
-                workload.metadata.owner_references = None;
-                workload.metadata.labels =
-                    Some([("kueue.x-k8s.io/job-uid".to_owned(), "job-a".to_owned())].into());
-            }),
+            orphaned(),
             WorkloadInputs { held_by_cluster: true, ..open() },
             Rules::default(),
         ),
@@ -95,11 +91,7 @@ fn finished_deleted_and_orphaned_workloads() {
         ),
         (
             "and is left as it is",
-            workload("a").reserved("cq").admitted().edit(|workload| {
-                workload.metadata.owner_references = None;
-                workload.metadata.labels =
-                    Some([("kueue.x-k8s.io/job-uid".to_owned(), "job-a".to_owned())].into());
-            }),
+            orphaned(),
             open(),
             Rules { leaves_orphans: true, ..Rules::default() },
         ),
