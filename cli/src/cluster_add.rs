@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use switchyard_agent::HubAddress;
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::MultiKueueCluster;
+use tokio::time::Instant;
 
 use crate::{Output, check, join_token};
 
@@ -26,6 +27,13 @@ const FIELD_MANAGER: &str = "switchyard-cli";
 
 /// Interval for reading the hub's status while waiting.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Interval for reading the hub's Lease while waiting.
+const LEASE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A hub whose Lease was renewed this long ago, in seconds, does not come back by itself: a change
+/// of leader takes less.
+const SILENCE_LIMIT: i64 = 60;
 
 /// Arguments of `switchyard cluster add`.
 #[derive(clap::Args, Debug)]
@@ -290,39 +298,51 @@ enum Until<'a> {
     Connected(Option<&'a str>),
 }
 
-/// Waits for the hub's word about the cluster, and returns the last one. The status of a hub that
-/// does not lead any more is old, and ends no wait.
+/// Waits for the hub's word about the cluster, and returns the last one. An old status, of a hub that
+/// has lost the lead, ends no wait. Progress goes to stderr.
 ///
 /// # Errors
-/// If the cluster cannot be read, or if no hub leads at the deadline.
+/// If the cluster cannot be read, if no hub has led for a minute, or if none leads at the deadline.
 async fn wait_for_link(
     client: &Client,
     args: &Args,
     until: Until<'_>,
 ) -> anyhow::Result<Option<Link>> {
     let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
-    let end = tokio::time::Instant::now() + args.deadline();
+    let end = Instant::now() + args.deadline();
+    let mut next_look_at_lease = Instant::now();
+    let mut printed = String::new();
     loop {
         let found = clusters
             .get_opt(&args.name)
             .await
             .map_err(|error| crate::with_hint(&error, "reading the cluster"))?;
         let link = found.as_ref().and_then(Link::of);
-        let is_over = tokio::time::Instant::now() >= end;
+        let is_over = Instant::now() >= end;
         let is_reached = link.as_ref().is_some_and(|link| match until {
             Until::Seen => true,
             Until::Connected(before) => link.is_up(before),
         });
-        if is_reached || is_over {
+        if is_reached || is_over || Instant::now() >= next_look_at_lease {
+            next_look_at_lease = Instant::now() + LEASE_INTERVAL;
             match check::silence_of_hub(client, &args.hub_namespace).await {
-                None => return Ok(link),
-                Some(age) if is_over => bail!(
+                None if is_reached || is_over => return Ok(link),
+                Some(age) if is_over || age > SILENCE_LIMIT => bail!(
                     "no hub leads: its Lease was renewed {age} s ago, so the status of \"{}\" is old. `switchyard check` says why. \
                      Repeat this command then",
                     args.name
                 ),
-                Some(_) => {}
+                _ => {}
             }
+        }
+        let now = match link {
+            None => "the hub has not looked at it".to_owned(),
+            Some(link) if link.connected => "the session from before has not ended".to_owned(),
+            Some(link) => link.message,
+        };
+        if printed != now {
+            eprintln!("waiting for {}: {now}", args.name);
+            printed = now;
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }

@@ -108,7 +108,7 @@ fn text(removed: &Removed) -> String {
     }
     if let Some(secret) = secret {
         out.push_str(&format!(
-            "Its kubeconfig stays in the Secret \"{secret}\" of the hub's namespace.\n"
+            "Its kubeconfig stays in the Secret \"{secret}\" of the hub's namespace, and is valid until its account is removed on the worker.\n"
         ));
     }
     out
@@ -130,7 +130,7 @@ mod tests {
         insta::assert_snapshot!(text(&removed), @r#"
         west is removed. It had 2 workloads, which the removal does not stop.
         MultiKueueConfig "fleet" still lists it; take it out with `kubectl edit`.
-        Its kubeconfig stays in the Secret "west-kubeconfig" of the hub's namespace.
+        Its kubeconfig stays in the Secret "west-kubeconfig" of the hub's namespace, and is valid until its account is removed on the worker.
         "#);
         let dry =
             Removed { workloads: 0, configs: Vec::new(), secret: None, dry_run: true, ..removed };

@@ -60,14 +60,17 @@ impl DesiredQuota {
         totals: impl Fn(&MultiKueueConfig) -> WorkerTotals,
     ) -> Self {
         let unsupported = |message: String| {
-            Self::not("UnsupportedConfiguration", conditions::truncated_message(message))
+            Self::not(
+                conditions::reasons::quota_automation::UNSUPPORTED_CONFIGURATION,
+                conditions::truncated_message(message),
+            )
         };
         let Some(config) = config else {
             return unsupported("The referenced MultiKueueConfig was not found.".to_owned());
         };
         if config.spec.quota_management.unwrap_or_default() == QuotaManagement::Manual {
             return Self::not(
-                "NotRequested",
+                conditions::reasons::quota_automation::NOT_REQUESTED,
                 "MultiKueue manager quota automation has not been requested.",
             );
         }
@@ -89,7 +92,7 @@ impl DesiredQuota {
         }
         Self {
             automated: true,
-            reason: "QuotaAutomated",
+            reason: conditions::reasons::quota_automation::QUOTA_AUTOMATED,
             message: match unknown.as_slice() {
                 [] => AUTOMATED.to_owned(),
                 unknown => conditions::truncated_message(format!(

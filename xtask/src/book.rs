@@ -26,8 +26,30 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let mut build = Command::new("mdbook");
     build.arg("build").arg(&source).arg("--dest-dir").arg(&html);
     run::step("build the book", build)?;
+    check_search(&html)?;
     println!("the book is {}", html.join("index.html").display());
     Ok(())
+}
+
+/// Each page of the contents is in the index of the book's search.
+fn check_search(html: &Path) -> anyhow::Result<()> {
+    let entries = fs::read_dir(html).with_context(|| format!("cannot read {}", html.display()))?;
+    let is_index = |name: &str| name.starts_with("searchindex") && name.ends_with(".js");
+    let mut names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let name = names.find(|name| is_index(name)).context("the book has no index of its words")?;
+    let index = fs::read_to_string(html.join(&name))
+        .with_context(|| format!("cannot read {}", html.join(&name).display()))?;
+    let missing: Vec<String> = pages(&fs::read_to_string(run::root().join(SUMMARY))?)
+        .filter(|page| !index.contains(&format!("{page}#")))
+        .collect();
+    ensure!(missing.is_empty(), "a search does not find {}", missing.join(", "));
+    Ok(())
+}
+
+/// The pages of a summary, by their names in the book.
+fn pages(summary: &str) -> impl Iterator<Item = String> {
+    let links = summary.lines().filter_map(|line| line.split_once("](")?.1.split_once(".md)"));
+    links.map(|(page, _)| format!("{}.html", page.replace("README", "index")))
 }
 
 /// Copies a folder of the repository, with the links of its pages as the book needs them.
@@ -105,6 +127,13 @@ fn in_book(page: &Path, target: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_have_their_names_in_the_book() {
+        let summary = "# Summary\n\n[Start](README.md)\n- [A](adr/README.md)\n- [B](b.md)\n";
+        let found: Vec<String> = pages(summary).collect();
+        assert_eq!(found, ["index.html", "adr/index.html", "b.html"]);
+    }
 
     #[test]
     fn links_out_of_the_book_become_text() {

@@ -1,5 +1,6 @@
 //! `cargo xtask journeys`: the ways of a new user through the docs, each timed.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
@@ -18,12 +19,12 @@ const JOURNEYS: [Journey; 6] = [
     Journey {
         name: "one cluster by Helm",
         page: "docs/first-cluster.md",
-        test: "tutorials::commands_of_the_one_cluster_tutorial_work_as_written",
+        test: "nodes::journeys::one_cluster_is_installed_used_and_left_as_the_pages_say",
     },
     Journey {
         name: "a hub and two workers",
         page: "docs/first-fleet.md",
-        test: "examples::examples_of_a_hub_send_a_job_to_a_worker",
+        test: "nodes::journeys::fleet_is_built_used_and_removed_as_the_pages_say",
     },
     Journey {
         name: "a worker by kubeconfig",
@@ -53,12 +54,18 @@ pub(crate) struct Args {
     /// why none does.
     #[arg(long)]
     commands: bool,
+    /// Folder of a release, which the journeys on real nodes install. Default: the programs as built
+    /// for tests.
+    #[arg(long, value_name = "DIR", env = "SWITCHYARD_RELEASE")]
+    release: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.commands {
         return lint::list_commands();
     }
+    let release = args.release.as_ref().map(std::fs::canonicalize).transpose();
+    let release = release.context("--release: run `cargo xtask release --out DIR` first")?;
     let program = test::cluster_tests()?;
     let mut failed = Vec::new();
     let mut rows = Vec::new();
@@ -67,6 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let start = Instant::now();
         let mut command = Command::new(&program);
         test::prepare(&mut command);
+        command.envs(release.iter().map(|release| ("SWITCHYARD_RELEASE", release)));
         let output = command
             .args(["--exact", test])
             .output()

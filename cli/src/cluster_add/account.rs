@@ -8,14 +8,19 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use kube::discovery::{self, Scope};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
+use switchyard_api::names;
 
-use super::{FIELD_MANAGER, POLL_INTERVAL, apply};
+use super::POLL_INTERVAL;
 
 /// The account in `deploy/rbac/kubeconfig-worker.yaml`.
 const ACCOUNT: &str = "switchyard-remote-hub";
 
-/// The Secret with its first token. Names of Secrets with later tokens begin with it.
-const TOKEN: &str = "switchyard-remote-hub-token";
+/// Names of the Secrets with its tokens begin with it.
+const TOKEN: &str = "switchyard-remote-hub-token-";
+
+/// The field manager of manifests, which is that of `kubectl apply --server-side`: a later release's
+/// manifest, applied with kubectl, must not conflict with fields of this command.
+const KUBECTL: &str = "kubectl";
 
 /// The type of Secrets that Kubernetes fills with a token.
 const TYPE: &str = "kubernetes.io/service-account-token";
@@ -31,6 +36,7 @@ pub(super) struct Token {
     is_beside: bool,
     secrets: Api<Secret>,
     namespace: String,
+    hub_id: String,
 }
 
 impl Token {
@@ -49,7 +55,7 @@ impl Token {
         if !self.is_beside {
             return Ok(());
         }
-        let all = token_secrets(&self.secrets).await?;
+        let all = token_secrets(&self.secrets, &self.hub_id).await?;
         for name in all.iter().map(Secret::name_any).filter(|name| *name != self.secret) {
             match self.secrets.delete(&name, &DeleteParams::default()).await {
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
@@ -62,58 +68,55 @@ impl Token {
     /// The message about a rotation that the hub has not followed.
     pub(super) fn left_over(&self) -> String {
         format!(
-            "The tokens from before are still valid: repeat the command, or delete the other Secrets {}/{TOKEN}* on the worker, but not {}",
-            self.namespace, self.secret
+            "The tokens from before are still valid: repeat the command, or delete the other Secrets with the label {}={} of namespace {} on the \
+             worker, but not {}",
+            names::HUB_ID,
+            self.hub_id,
+            self.namespace,
+            self.secret
         )
     }
 }
 
-/// The Secrets with tokens of the account that this command made.
-async fn token_secrets(secrets: &Api<Secret>) -> anyhow::Result<Vec<Secret>> {
-    let params = ListParams::default().fields(&format!("type={TYPE}"));
+/// The Secrets with tokens of the account for one hub. A worker can have several hubs.
+async fn token_secrets(secrets: &Api<Secret>, hub_id: &str) -> anyhow::Result<Vec<Secret>> {
+    let params = ListParams::default()
+        .fields(&format!("type={TYPE}"))
+        .labels(&format!("{}={hub_id}", names::HUB_ID));
     let listed = secrets.list(&params).await;
     let listed = listed.map_err(|error| {
         crate::with_required_right(&error, "listing the account's tokens", "list secrets there")
     })?;
-    let is_own = |secret: &Secret| secret.name_any().starts_with(TOKEN);
-    Ok(listed.items.into_iter().filter(is_own).collect())
+    Ok(listed.items)
 }
 
-/// Creates the account and its roles, and returns its newest token. `rotate` makes a new one; the
-/// others stay valid until [`Token::revoke_others`].
-pub(super) async fn token(worker: &Client, namespace: &str, rotate: bool) -> anyhow::Result<Token> {
+/// Creates the account and its roles, and returns its newest token for a hub. `rotate` makes a new
+/// one; the others stay valid until [`Token::revoke_others`].
+pub(super) async fn token(
+    worker: &Client,
+    namespace: &str,
+    hub_id: &str,
+    rotate: bool,
+) -> anyhow::Result<Token> {
     let own = |text: &str| text.replace(crate::DEFAULT_HUB_NAMESPACE, namespace);
     apply_all(worker, &own(include_str!("../../../deploy/rbac/namespace.yaml"))).await?;
     apply_all(worker, &own(include_str!("../../../deploy/rbac/kubeconfig-worker.yaml"))).await?;
     let secrets: Api<Secret> = Api::namespaced(worker.clone(), namespace);
-    let there = token_secrets(&secrets).await?;
+    let there = token_secrets(&secrets, hub_id).await?;
     let newest = there.iter().max_by_key(|secret| (secret.creation_timestamp(), secret.name_any()));
     let is_beside = rotate && newest.is_some();
-    let mut object = json!({
-        "apiVersion": "v1", "kind": "Secret", "type": TYPE,
-        "metadata": {
-            "name": TOKEN, "namespace": namespace, "annotations": {"kubernetes.io/service-account.name": ACCOUNT},
-        },
-    });
     let secret = match newest {
         Some(newest) if !rotate => newest.name_any(),
-        Some(_) => {
-            object["metadata"]["generateName"] = json!(format!("{TOKEN}-"));
-            object["metadata"]["name"] = Value::Null;
-            let object: Secret = serde_json::from_value(object).context("the token's Secret")?;
-            let created = secrets.create(&PostParams::default(), &object).await;
-            let created = created.map_err(|error| {
-                crate::with_required_right(&error, "making a token", "create secrets on the worker")
-            })?;
-            created.name_any()
-        }
-        None => {
-            apply(&secrets, TOKEN, &object, "patch secrets on the worker").await?;
-            TOKEN.to_owned()
-        }
+        _ => create_secret(&secrets, hub_id).await?,
     };
-    let mut token =
-        Token { text: String::new(), secret, is_beside, secrets, namespace: namespace.to_owned() };
+    let mut token = Token {
+        text: String::new(),
+        secret,
+        is_beside,
+        secrets,
+        namespace: namespace.to_owned(),
+        hub_id: hub_id.to_owned(),
+    };
     match issued(&token.secrets, namespace, &token.secret).await {
         Ok(text) => token.text = text,
         Err(error) => {
@@ -122,6 +125,24 @@ pub(super) async fn token(worker: &Client, namespace: &str, rotate: bool) -> any
         }
     }
     Ok(token)
+}
+
+/// Creates the Secret of a token, and returns its name.
+async fn create_secret(secrets: &Api<Secret>, hub_id: &str) -> anyhow::Result<String> {
+    let object = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": TYPE,
+        "metadata": {
+            "generateName": TOKEN,
+            "labels": {names::HUB_ID: hub_id},
+            "annotations": {"kubernetes.io/service-account.name": ACCOUNT},
+        },
+    });
+    let object: Secret = serde_json::from_value(object).context("the token's Secret")?;
+    let created = secrets.create(&PostParams::default(), &object).await;
+    let created = created.map_err(|error| {
+        crate::with_required_right(&error, "making a token", "create secrets on the worker")
+    })?;
+    Ok(created.name_any())
 }
 
 /// Waits for the token that Kubernetes writes into a Secret.
@@ -142,7 +163,7 @@ async fn issued(secrets: &Api<Secret>, namespace: &str, name: &str) -> anyhow::R
     }
 }
 
-/// Applies all objects of a manifest in order.
+/// Applies all objects of a manifest in order, as `kubectl apply --server-side` does.
 pub(super) async fn apply_all(client: &Client, text: &str) -> anyhow::Result<()> {
     let objects: Vec<Option<Value>> = serde_saphyr::from_multiple(text).context("not YAML")?;
     for object in objects.into_iter().flatten() {
@@ -160,7 +181,7 @@ pub(super) async fn apply_all(client: &Client, text: &str) -> anyhow::Result<()>
             }
             (Scope::Namespaced, None) => Api::default_namespaced_with(client.clone(), &resource),
         };
-        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let params = PatchParams::apply(KUBECTL).force();
         let applied = api.patch(&name, &params, &Patch::Apply(&object)).await;
         applied.map_err(|error| {
             crate::with_required_right(

@@ -123,6 +123,7 @@ async fn hub_address(client: &Client, args: &Args) -> anyhow::Result<String> {
     }
     let services: Api<Service> = Api::namespaced(client.clone(), &args.hub_namespace);
     let end = tokio::time::Instant::now() + args.deadline();
+    let mut is_told = false;
     loop {
         let all = services.list(&ListParams::default()).await;
         let all =
@@ -145,6 +146,9 @@ async fn hub_address(client: &Client, args: &Args) -> anyhow::Result<String> {
                 "the Service switchyard-hub, of type {kind}, has no address from outside: wait for the load balancer, or name where \
                  agents reach the hub with --hub-address https://HOST:PORT"
             );
+        }
+        if !std::mem::replace(&mut is_told, true) {
+            eprintln!("waiting for the load balancer's address in the Service switchyard-hub");
         }
         tokio::time::sleep(POLL_INTERVAL.max(Duration::from_secs(1))).await;
     }
@@ -217,9 +221,11 @@ fn secret_command(args: &Args, token: &JoinToken) -> String {
     )
 }
 
+/// Installs the agent. If it is installed already, its other values stay, such as the namespaces
+/// that the hub may use.
 fn helm_command(args: &Args) -> String {
     format!(
-        "helm upgrade --install switchyard-agent {} --namespace {} \\\n  --set mode=agent,agent.existingSecret={JOIN_SECRET}\n",
+        "helm upgrade --install switchyard-agent {} --namespace {} \\\n  --reset-then-reuse-values --set mode=agent,agent.existingSecret={JOIN_SECRET}\n",
         args.chart, args.worker_namespace
     )
 }
@@ -267,7 +273,7 @@ mod tests {
             token: east.0011.s3cret
           EOF
           helm upgrade --install switchyard-agent switchyard.tgz --namespace switchyard-system \
-            --set mode=agent,agent.existingSecret=switchyard-agent-join
+            --reset-then-reuse-values --set mode=agent,agent.existingSecret=switchyard-agent-join
         "#);
     }
 }

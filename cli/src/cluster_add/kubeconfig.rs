@@ -5,11 +5,12 @@ use std::path::Path;
 use anyhow::{Context as _, bail, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
+use switchyard_hub_pki::store;
 
 use super::account::Token;
 use super::{
@@ -33,7 +34,8 @@ pub(super) async fn add(
             (from_file(path)?, format!("--with-kubeconfig {}", path.display()), None)
         }
         (None, Some(context)) => {
-            let (text, token) = from_context(args, file, context).await?;
+            let hub_id = hub_id(client, args).await?;
+            let (text, token) = from_context(args, file, context, &hub_id).await?;
             (text, format!("--from-context {context}"), Some(token))
         }
         (None, None) => {
@@ -106,6 +108,14 @@ async fn plan(client: &Client, args: &Args, secret: &str, source: &Value) -> any
     Ok(Added::planned(args, "kubeconfig", found.as_ref(), steps))
 }
 
+/// The hub's id, by which the worker tells the tokens of several hubs apart.
+async fn hub_id(client: &Client, args: &Args) -> anyhow::Result<String> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &args.hub_namespace);
+    store::hub_id(&secrets).await.with_context(|| {
+        format!("the hub's id, in namespace {}: see --hub-namespace", args.hub_namespace)
+    })
+}
+
 /// Reads the current context of a file.
 fn from_file(path: &Path) -> anyhow::Result<String> {
     let kubeconfig = Kubeconfig::read_from(path)
@@ -119,6 +129,7 @@ async fn from_context(
     args: &Args,
     file: Option<&Path>,
     context: &str,
+    hub_id: &str,
 ) -> anyhow::Result<(String, Token)> {
     let kubeconfig =
         file.map_or_else(Kubeconfig::read, Kubeconfig::read_from).context("--from-context")?;
@@ -127,7 +138,7 @@ async fn from_context(
         cluster.server = Some(server.clone());
     }
     let (worker, _) = crate::connect(file, Some(context)).await.context("--from-context")?;
-    let token = account::token(&worker, &args.worker_namespace, args.rotate)
+    let token = account::token(&worker, &args.worker_namespace, hub_id, args.rotate)
         .await
         .context("on the worker")?;
     match render(&cluster, &json!({"token": token.text})) {

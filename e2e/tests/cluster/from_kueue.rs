@@ -62,7 +62,7 @@ fn commands_of_the_guide_take_over_a_cluster_from_kueue() {
         let pod = pod_of(cluster, &namespace, "first").await;
         job("second").create(&cluster.admin).await.unwrap();
 
-        let shell = Shell::new(cluster).await;
+        let shell = Shell::new(&[cluster]).await;
         preflight_sees_what_is_lost(cluster, &shell).await;
         let commands = commands();
         let [config, stop, unhook, install, see] = &commands[..] else {
@@ -120,7 +120,7 @@ fn found(report: &Value, effect: &str) -> Vec<String> {
 }
 
 /// Stock Kueue may be taken over; what Kueue 0.20 adds is named, and refused where jobs would suffer.
-async fn preflight_sees_what_is_lost(cluster: &Cluster, shell: &Shell<'_>) {
+async fn preflight_sees_what_is_lost(cluster: &Cluster, shell: &Shell) {
     let (report, code) = preflight(shell);
     assert_eq!((code, &report["isRefused"]), (0, &false.into()), "{report:#}");
     assert_eq!(report["kueue"], "v0.19.2");

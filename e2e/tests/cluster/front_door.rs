@@ -15,6 +15,8 @@ use switchyard_e2e::fleet::{Fleet, HUB, NAMESPACE};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, fixture, paths, queues};
 
+use crate::common::shell::Shell;
+
 const SOON: Duration = Duration::from_secs(90);
 
 /// Runs the command line on a cluster, and returns its verdict and what it printed.
@@ -281,6 +283,38 @@ fn an_agent_takes_a_new_token_without_a_restart() {
 }
 
 #[test]
+fn printed_commands_install_an_agent_and_keep_its_values() {
+    fixture::run(async {
+        let fleet = Fleet::builder("printed").start().await.unwrap();
+        let west = ClusterSpec::new("west");
+        let environment = Environment::builder("pasted").cluster(west).start().await.unwrap();
+        let west = environment.cluster("west");
+        let shell = Shell::new(&[west]).await;
+        let printed = async || {
+            let words =
+                ["--hub-address=https://hub.example:7443", "--chart=deploy/charts/switchyard"];
+            let add = [&["cluster", "add", "west", "-o", "json"], &words[..]].concat();
+            let (_, text) = switchyard(fleet.hub().kubeconfig(), &add).await.unwrap();
+            let added: Value = serde_json::from_str(&text).unwrap();
+            added["commands"].as_str().unwrap().to_owned()
+        };
+        shell.run(&printed().await);
+        let deployment = "kubectl -n switchyard-system get deployment switchyard-agent -o yaml";
+        assert!(shell.run(deployment).contains("secretName: switchyard-agent-join"));
+
+        // A narrower agent stays narrow when it is enrolled again.
+        let narrow = "helm upgrade switchyard-agent deploy/charts/switchyard -n switchyard-system \
+                      --reset-then-reuse-values --set 'agent.allowNamespaces={default}'";
+        shell.run(narrow);
+        let token = "kubectl -n switchyard-system get secret switchyard-agent-join -o jsonpath='{.data.token}'";
+        let first = shell.run(token);
+        shell.run(&printed().await);
+        assert_ne!(shell.run(token), first);
+        assert!(shell.run(deployment).contains("--allow-namespaces=default"));
+    });
+}
+
+#[test]
 fn a_worker_without_an_agent_is_added_from_its_context() {
     fixture::run(async {
         let worker = ClusterSpec::new("west").controller("serviceaccount-token-controller");
@@ -333,6 +367,7 @@ fn a_worker_without_an_agent_is_added_from_its_context() {
         let session =
             async || clusters.get("west").await.unwrap().status.unwrap().agent.unwrap().session_id;
         let before = session().await;
+        token_of_another_hub(&fleet).await;
         let (done, printed) = add(&["--from-context", &context, "--rotate"]);
         assert!(done && printed.contains("west is connected."), "{printed}");
         assert_ne!(session().await, before, "the connection is that of the new token");
@@ -340,6 +375,8 @@ fn a_worker_without_an_agent_is_added_from_its_context() {
         assert_ne!(second.0, first.0);
         assert_eq!((first.1.len(), second.1.len()), (1, 1), "{:?} {:?}", first.1, second.1);
         assert_ne!(first.1, second.1, "the old token is gone");
+        let secrets: Api<Secret> = Api::namespaced(fleet.worker("west").admin.clone(), NAMESPACE);
+        assert!(secrets.get_opt(OTHER_HUB).await.unwrap().is_some(), "that of another hub stays");
         let (done, printed) = add(&[]);
         assert!(!done && printed.contains("is reached in another way"), "{printed}");
 
@@ -356,6 +393,21 @@ fn a_worker_without_an_agent_is_added_from_its_context() {
         assert!(!done && printed.contains("the worker refuses its credential"), "{printed}");
         assert_eq!(secret(&fleet).await, before);
     });
+}
+
+/// A Secret with a token of another hub.
+const OTHER_HUB: &str = "other-hub";
+
+/// Another hub has a token of the same account.
+async fn token_of_another_hub(fleet: &Fleet) {
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+        "metadata": {
+            "name": OTHER_HUB, "namespace": NAMESPACE, "labels": {"switchyard.dev/hub-id": "other"},
+            "annotations": {"kubernetes.io/service-account.name": "switchyard-remote-hub"},
+        },
+    });
+    fleet.worker("west").apply([secret]).await.unwrap();
 }
 
 /// The Secrets on `west` with tokens of the hub's account.

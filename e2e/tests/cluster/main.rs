@@ -79,7 +79,6 @@ mod stuck;
 mod takeover;
 mod topology;
 mod trouble;
-mod tutorials;
 mod twins;
 mod usage;
 mod variants;

@@ -3,7 +3,9 @@
 //! `cargo xtask test --only nodes` runs them in a network of their own; see `switchyard_e2e::nodes`.
 
 mod installed;
+mod journeys;
 mod left;
+mod release;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -18,6 +20,9 @@ use switchyard_e2e::fleet::Fleet;
 use switchyard_e2e::nodes::NodeImage;
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, Part, Parts, fixture, job};
+
+/// The chart's `appVersion`, which its images have as their tag.
+const TAG: &str = env!("CARGO_PKG_VERSION");
 
 /// Longer than a container takes to start on a busy machine.
 const SOON: Duration = Duration::from_secs(120);

@@ -243,6 +243,14 @@ pub async fn load(secrets: &Api<Secret>, step: bool, now: Timestamp) -> anyhow::
     }
 }
 
+/// Reads the hub's id.
+///
+/// # Errors
+/// The API refuses, or the hub has never started.
+pub async fn hub_id(secrets: &Api<Secret>) -> anyhow::Result<String> {
+    Ok(read(&existing(secrets).await?)?.hub_id)
+}
+
 /// Starts a CA rotation; see [`Authority::replace`].
 ///
 /// # Errors

@@ -19,6 +19,7 @@ const DIAGRAMS: &str = "docs/diagrams";
 const GENERATED: &str = "<!-- Made from ";
 /// The comment before a block that a test runs, with the test's name.
 const RUN_BY: &str = "<!-- run by: ";
+const SAME_STEPS_IN: &str = "<!-- same steps in: ";
 /// The comment before a block that no test runs, with the reason.
 const NOT_RUN: &str = "<!-- not run: ";
 /// A code block that starts with one of these programs needs a mark.
@@ -104,43 +105,50 @@ fn listed(summary: &str) -> Vec<PathBuf> {
     links.filter(|link| !link.is_empty()).map(|link| Path::new("docs").join(link)).collect()
 }
 
-/// Checks that each block of commands has a mark, and that the tests in the marks exist.
+/// Checks that each block of commands has a mark, that the tests in the marks exist, and that a test
+/// that runs the commands reads the page.
 pub(super) fn check_commands(sources: &Sources) -> anyhow::Result<()> {
-    let tests: BTreeSet<String> = sources
-        .rust
-        .iter()
-        .flat_map(|source| source.text.lines())
-        .filter_map(|line| {
+    let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for source in &sources.rust {
+        for line in source.text.lines() {
             let line = line.trim();
-            let name = line.strip_prefix("async fn ").or_else(|| line.strip_prefix("fn "))?;
-            Some(name.split('(').next().unwrap_or(name).to_owned())
-        })
-        .collect();
+            let name = line.strip_prefix("async fn ").or_else(|| line.strip_prefix("fn "));
+            if let Some(name) = name.and_then(|name| name.split('(').next()) {
+                files.entry(name).or_default().push(&source.text);
+            }
+        }
+    }
+    let files_of = |test: &str| files.get(test.rsplit("::").next().unwrap_or(test));
     let mut findings = Vec::new();
     for (page, text) in &sources.pages {
         if !needs_marks(page, text) {
             continue;
         }
+        let name = format!("\"{}\"", page.display());
         for block in blocks(text) {
             let at = format!("{}:{}", page.display(), block.line);
             match block.mark {
                 None => findings.push(format!("{at}: `{}` has no mark", block.first)),
+                Some(Mark::RunBy(test) | Mark::SameStepsIn(test)) if files_of(&test).is_none() => {
+                    findings.push(format!("{at}: there is no test {test}"));
+                }
                 Some(Mark::RunBy(test)) => {
-                    let name = test.rsplit("::").next().unwrap_or(&test);
-                    if !tests.contains(name) {
-                        findings.push(format!("{at}: there is no test {test}"));
+                    if !files_of(&test).into_iter().flatten().any(|file| file.contains(&name)) {
+                        findings.push(format!(
+                            "{at}: the file of {test} does not read this page: write `same steps in:`"
+                        ));
                     }
                 }
                 Some(Mark::NotRun(reason)) if reason.is_empty() => {
                     findings.push(format!("{at}: say why it is not run"));
                 }
-                Some(Mark::NotRun(_)) => {}
+                Some(Mark::SameStepsIn(_) | Mark::NotRun(_)) => {}
             }
         }
     }
     fail_if_any(
         &findings,
-        "write `<!-- run by: MODULE::TEST -->` or `<!-- not run: REASON -->` before the block",
+        "write `<!-- run by: MODULE::TEST -->`, `<!-- same steps in: MODULE::TEST -->` or `<!-- not run: REASON -->` before the block",
     )
 }
 
@@ -155,7 +163,7 @@ fn needs_marks(page: &Path, text: &str) -> bool {
 /// When the pages cannot be read.
 pub(crate) fn list_commands() -> anyhow::Result<()> {
     let sources = Sources::read()?;
-    let (mut run, mut not_run) = (0, 0);
+    let (mut run, mut same, mut not_run) = (0, 0, 0);
     for (page, text) in &sources.pages {
         if !needs_marks(page, text) {
             continue;
@@ -166,6 +174,10 @@ pub(crate) fn list_commands() -> anyhow::Result<()> {
                     run += 1;
                     format!("run by {test}")
                 }
+                Some(Mark::SameStepsIn(test)) => {
+                    same += 1;
+                    format!("same steps in {test}")
+                }
                 Some(Mark::NotRun(why)) => {
                     not_run += 1;
                     format!("NOT RUN: {why}")
@@ -175,13 +187,19 @@ pub(crate) fn list_commands() -> anyhow::Result<()> {
             println!("{}:{}: {}\n    {mark}", page.display(), block.line, block.first);
         }
     }
-    println!("{run} blocks of commands are run by a test, {not_run} are not");
+    println!(
+        "{run} blocks of commands are run by a test as they are, a test takes the same steps as {same}, {not_run} are not run"
+    );
     Ok(())
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Mark {
+    /// This test reads the commands from the page.
     RunBy(String),
+    /// This test takes the same steps in its own words.
+    SameStepsIn(String),
+    /// With the reason.
     NotRun(String),
 }
 
@@ -245,7 +263,10 @@ fn read_mark(line: &str) -> Option<Mark> {
         let rest = line.strip_prefix(start)?;
         Some(rest.trim_end_matches("-->").trim().to_owned())
     };
-    text(RUN_BY).map(Mark::RunBy).or_else(|| text(NOT_RUN).map(Mark::NotRun))
+    text(RUN_BY)
+        .map(Mark::RunBy)
+        .or_else(|| text(SAME_STEPS_IN).map(Mark::SameStepsIn))
+        .or_else(|| text(NOT_RUN).map(Mark::NotRun))
 }
 
 /// The column at which the text of a list item begins.
@@ -283,7 +304,7 @@ mod tests {
     fn blocks_of_commands_have_their_marks() {
         let text = "Run\n\n    kubectl get jobs\n    kubectl get pods\n\nor\n\n<!-- not run: needs a registry -->\n\n    docker push x\n\n\
                     1. One:\n\n   <!-- run by: a::b -->\n\n       helm install\n\n   more text\n\n    spec: {}\n\n```sh\nswitchyard check\n```\n\n\
-                    <!-- run by: a::c -->\n\nA=b cargo in text\n\n    cargo test\n";
+                    <!-- same steps in: a::c -->\n\nA=b cargo in text\n\n    cargo test\n";
         let found: Vec<(usize, String, Option<Mark>)> =
             blocks(text).into_iter().map(|it| (it.line, it.first, it.mark)).collect();
         let run = |test: &str| Some(Mark::RunBy(test.to_owned()));

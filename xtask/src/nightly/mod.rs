@@ -220,6 +220,12 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
             "about half an hour",
             &["release", "--twice", "--out", "target/nightly/release"],
         ),
+        own(
+            "journeys",
+            "the ways of a new user through the docs, with that release on real nodes",
+            "about 10 minutes, most of them compiling",
+            &["journeys", "--release", "target/nightly/release"],
+        ),
         own("book", "the pages as a book, in target/book", "seconds", &["book"]),
         own(
             "instructions",
@@ -276,7 +282,7 @@ fn missing(step: &str, args: &Args) -> Option<String> {
         "book" if !run::has("mdbook", "--version") => {
             "there is no mdbook: cargo install --locked mdbook"
         }
-        "real-nodes" => return test::why_no_nodes(),
+        "real-nodes" | "journeys" => return test::why_no_nodes(),
         "instructions" if !run::has("valgrind", "--version") => "there is no valgrind",
         _ => return None,
     };

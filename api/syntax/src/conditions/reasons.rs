@@ -261,6 +261,16 @@ pub mod local_queue {
     pub const CLUSTER_QUEUE_IS_INACTIVE: &str = "ClusterQueueIsInactive";
 }
 
+/// Reasons of [`super::MULTIKUEUE_MANAGER_QUOTA_AUTOMATION`].
+pub mod quota_automation {
+    /// True: the hub writes the quota from those of its workers.
+    pub const QUOTA_AUTOMATED: &str = "QuotaAutomated";
+    /// False: its MultiKueueConfig does not ask for it.
+    pub const NOT_REQUESTED: &str = "NotRequested";
+    /// False: the ClusterQueue has more than one flavor, or lacks a resource of its workers.
+    pub const UNSUPPORTED_CONFIGURATION: &str = "UnsupportedConfiguration";
+}
+
 /// Reasons of [`super::ACTIVE`] on an AdmissionCheck.
 pub mod admission_check {
     /// True: all its clusters are connected, or its provisioning API is available.
@@ -330,6 +340,12 @@ pub mod multi_kueue_cluster {
 /// Reasons of events. An eviction has the reason `EvictedDueTo` with the reason of `Evicted`; other
 /// events have the reason of the condition that changed.
 pub mod events {
+    /// On a Workload: an admission check rejected it, so it is deactivated.
+    pub const ADMISSION_CHECK_REJECTED: &str = "AdmissionCheckRejected";
+    /// On a Workload: an annotation keeps it from admission.
+    pub const ADMISSION_GATED: &str = "AdmissionGated";
+    /// On a Workload: the annotation that kept it from admission is gone.
+    pub const ADMISSION_GATE_CLEARED: &str = "AdmissionGateCleared";
     /// A ProvisioningRequest changed the state of a Workload's admission check.
     pub const ADMISSION_CHECK_UPDATED: &str = "AdmissionCheckUpdated";
     /// A ProvisioningRequest was created for a Workload.
@@ -360,7 +376,7 @@ pub mod events {
     pub const SUSPENDED: &str = "Suspended";
     /// A running job was stopped.
     pub const STOPPED: &str = "Stopped";
-    /// A job was deleted.
+    /// A job or a finished Workload was deleted.
     pub const DELETED: &str = "Deleted";
     /// An admission check changed.
     pub const UPDATED_ADMISSION_CHECK: &str = "UpdatedAdmissionCheck";

@@ -233,7 +233,11 @@ fn retention(subject: &Workload, rules: &Rules, now: Timestamp) -> WorkloadPlan 
     plan.release = held(subject);
     plan.delete = true;
     let note = "Deleted finished workload due to elapsed retention".to_owned();
-    plan.notifications.push(Notification::Event { warning: false, reason: "Deleted", note });
+    plan.notifications.push(Notification::Event {
+        warning: false,
+        reason: reasons::events::DELETED,
+        note,
+    });
     plan
 }
 

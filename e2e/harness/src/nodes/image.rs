@@ -14,8 +14,11 @@ use crate::paths;
 
 /// The container that keeps a pod's namespaces.
 pub(super) const PAUSE: &str = "docker.io/library/switchyard-pause:1";
-/// An image with `/bin/sh` and its tools, for jobs.
-pub const BUSYBOX: &str = "docker.io/library/busybox:1";
+/// An image with `/bin/sh` and its tools, for jobs. `examples` names it, too.
+pub const BUSYBOX: &str = "docker.io/library/busybox:1.37";
+
+/// The programs of [`BUSYBOX`]. Its shell has all the others built in.
+const APPLETS: [&str; 3] = ["bin/sh", "bin/busybox", "bin/sleep"];
 
 /// An image that a node has from its start, besides that of pod sandboxes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +33,8 @@ pub enum NodeImage {
         /// The tag.
         tag: String,
     },
+    /// An archive that is there already, such as one of a release.
+    Archive(PathBuf),
 }
 
 impl NodeImage {
@@ -38,28 +43,44 @@ impl NodeImage {
         Self::Program { name: name.to_owned(), tag: tag.to_owned() }
     }
 
-    /// Writes the archive into a folder.
-    pub(super) fn write(&self, containers: &Containers, dir: &Path) -> anyhow::Result<PathBuf> {
+    /// The archive. If it is not there, writes it into a folder.
+    pub(super) fn archive(&self, containers: &Containers, dir: &Path) -> anyhow::Result<PathBuf> {
         match self {
             Self::Busybox => {
                 let content = fs::read(containers.busybox()?)?;
-                let files =
-                    ["bin/sh", "bin/busybox"].map(|path| Entry::program(path, content.clone()));
-                write(BUSYBOX, files.into(), &[], dir)
+                let files = APPLETS.map(|path| Entry::program(path, content.clone()));
+                Ok(write(BUSYBOX, files.into(), &[], dir)?.path)
             }
-            Self::Program { name, tag } => {
-                let mut files = vec![Entry::program(name, stripped(&paths::binary(name)?, dir)?)];
-                files.extend(libraries(&paths::binary(name)?)?);
-                write(&format!("{name}:{tag}"), files, &[format!("/{name}").as_str()], dir)
-            }
+            Self::Program { name, tag } => Ok(write_program(name, tag, dir)?.path),
+            Self::Archive(path) => Ok(path.clone()),
         }
     }
+}
+
+/// The archive of an image.
+#[derive(Clone, Debug)]
+pub struct ImageArchive {
+    /// The file, `NAME-image.tar` as in a release.
+    pub path: PathBuf,
+    /// The image's digest, as `sha256:...`.
+    pub digest: String,
+}
+
+/// Writes the archive of [`NodeImage::Program`] into a folder.
+///
+/// # Errors
+/// When the program or one of its libraries cannot be read, or the archive not be written.
+pub fn write_program(name: &str, tag: &str, dir: &Path) -> anyhow::Result<ImageArchive> {
+    let program = paths::binary(name)?;
+    let mut files = vec![Entry::program(name, stripped(&program, dir)?)];
+    files.extend(libraries(&program)?);
+    write(&format!("{name}:{tag}"), files, &[format!("/{name}").as_str()], dir)
 }
 
 /// The image of sandboxes.
 pub(super) fn write_pause(containers: &Containers, dir: &Path) -> anyhow::Result<PathBuf> {
     let busybox = Entry::program("bin/busybox", fs::read(containers.busybox()?)?);
-    write(PAUSE, vec![busybox], &["/bin/busybox", "sleep", "2147483647"], dir)
+    Ok(write(PAUSE, vec![busybox], &["/bin/busybox", "sleep", "2147483647"], dir)?.path)
 }
 
 fn write(
@@ -67,7 +88,7 @@ fn write(
     files: Vec<Entry>,
     entrypoint: &[&str],
     dir: &Path,
-) -> anyhow::Result<PathBuf> {
+) -> anyhow::Result<ImageArchive> {
     let (repository, tag) = name.rsplit_once(':').context("an image has a tag")?;
     let image = Image {
         repository: repository.to_owned(),
@@ -83,10 +104,10 @@ fn write(
         compression: Compression::None,
     };
     let file = repository.rsplit('/').next().unwrap_or(repository);
-    let path = dir.join(format!("{file}.tar"));
-    fs::write(&path, image.archive()?.bytes)
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(path)
+    let path = dir.join(format!("{file}-image.tar"));
+    let archive = image.archive()?;
+    fs::write(&path, archive.bytes).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(ImageArchive { path, digest: archive.digest })
 }
 
 /// This machine's architecture by its Go name.

@@ -69,6 +69,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     await_containerd()?;
     for image in &args.images {
         import(&containers, image)?;
+        // An archive of this node alone is large, and has no further use.
+        if image.starts_with(&args.dir) {
+            let _ = fs::remove_file(image);
+        }
     }
     let kubelet = start("kubelet", Command::new(&args.kubelet).args(&args.flags))?;
     let ended = reap(&[("containerd", &containerd), ("kubelet", &kubelet)])?;
@@ -124,7 +128,6 @@ fn import(containers: &Containers, image: &Path) -> anyhow::Result<()> {
     let output = command.output().context("cannot start ctr")?;
     let printed = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "cannot import {}: {}", image.display(), printed.trim());
-    let _ = fs::remove_file(image);
     Ok(())
 }
 

@@ -99,7 +99,7 @@ pub(crate) fn program(node: &RealNode, site: &Site<'_>) -> anyhow::Result<Progra
     write("kubeconfig", kubeconfig)?;
     let mut archives = vec![write_pause(&containers, &images)?];
     for image in &node.images {
-        archives.push(image.write(&containers, &images)?);
+        archives.push(image.archive(&containers, &images)?);
     }
     let init = paths::binary("switchyard-node")?;
     let program = Program::new("node", UNSHARE[0], site.logs.join("node.log")).cgroup(&cgroup);

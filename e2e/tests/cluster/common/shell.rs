@@ -1,7 +1,8 @@
 //! The commands of pages, run as a reader runs them.
 
+use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -9,22 +10,23 @@ use anyhow::ensure;
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, Part, Parts, paths};
 
-/// The commands of a section, one after the other: the indented lines, with continued lines joined.
+/// The commands of a section with its subsections, one after the other: the indented lines, with
+/// continued lines joined.
 pub(crate) fn commands(page: &str, heading: &str) -> Vec<String> {
     let text = fs::read_to_string(paths::root().join(page)).unwrap();
-    let (_, section) = text.split_once(&format!("{heading}\n")).expect("the heading");
-    lines(section.split("\n## ").next().unwrap_or_default())
+    let (_, section) = text.split_once(&format!("\n{heading}\n")).expect("the heading");
+    let level = |line: &str| line.find(|it| it != '#').unwrap_or(0);
+    let is_inside = |line: &&str| !(1..=level(heading)).contains(&level(line));
+    lines(&section.lines().take_while(is_inside).collect::<Vec<_>>().join("\n"))
 }
 
-/// The commands of a whole page. Output that the page shows is left out: it is set off by a blank
-/// line, and begins with no program.
+/// The commands of a whole page that work on clusters. Output that the page shows is left out: it
+/// begins with no program.
 pub(crate) fn commands_of_page(page: &str) -> Vec<String> {
     const PROGRAMS: [&str; 4] = ["kubectl ", "helm ", "switchyard ", "sed "];
+    let is_one = |line: &String| PROGRAMS.iter().any(|program| line.starts_with(program));
     let text = fs::read_to_string(paths::root().join(page)).unwrap();
-    lines(&text)
-        .into_iter()
-        .filter(|line| PROGRAMS.iter().any(|program| line.starts_with(program)))
-        .collect()
+    lines(&text).into_iter().filter(is_one).collect()
 }
 
 fn lines(text: &str) -> Vec<String> {
@@ -33,15 +35,16 @@ fn lines(text: &str) -> Vec<String> {
     code.lines().map(ToOwned::to_owned).collect()
 }
 
-/// A shell in the repository's root, for a user with every right on a cluster.
-pub(crate) struct Shell<'a> {
-    cluster: &'a Cluster,
+/// A shell in the repository's root, for a user with every right on some clusters. The name of a
+/// cluster is that of its context, and the first one is the current context.
+pub(crate) struct Shell {
+    kubeconfigs: OsString,
     path: String,
     home: tempfile::TempDir,
 }
 
-impl<'a> Shell<'a> {
-    pub(crate) async fn new(cluster: &'a Cluster) -> Self {
+impl Shell {
+    pub(crate) async fn new(clusters: &[&Cluster]) -> Self {
         let build = || {
             let parts = Parts::new().unwrap();
             [Part::Helm, Part::Kubectl].map(|part| parts.binary(part).unwrap())
@@ -51,12 +54,27 @@ impl<'a> Shell<'a> {
             let dir: PathBuf = program.parent().unwrap().into();
             dir.display().to_string()
         });
-        let home = tempfile::tempdir().unwrap();
+        let kubeconfigs = clusters.iter().map(|cluster| cluster.kubeconfig());
+        let shell = Self {
+            kubeconfigs: std::env::join_paths(kubeconfigs).unwrap(),
+            path: format!("{}:/usr/bin:/bin", dirs.join(":")),
+            home: tempfile::tempdir().unwrap(),
+        };
         // Files of the commands must not be left in the repository.
         for name in ["deploy", "examples"] {
-            std::os::unix::fs::symlink(paths::root().join(name), home.path().join(name)).unwrap();
+            shell.link(name, &paths::root().join(name));
         }
-        Self { cluster, path: format!("{}:/usr/bin:/bin", dirs.join(":")), home }
+        shell
+    }
+
+    /// Puts a file or folder into the folder of the shell.
+    pub(crate) fn link(&self, name: &str, target: &Path) {
+        std::os::unix::fs::symlink(target, self.home.path().join(name)).unwrap();
+    }
+
+    /// Programs of this folder come before others.
+    pub(crate) fn prefer_programs_of(&mut self, dir: &Path) {
+        self.path = format!("{}:{}", dir.display(), self.path);
     }
 
     fn output(&self, line: &str) -> Output {
@@ -65,7 +83,7 @@ impl<'a> Shell<'a> {
         command
             .env("PATH", &self.path)
             .env("HOME", self.home.path())
-            .env("KUBECONFIG", self.cluster.kubeconfig())
+            .env("KUBECONFIG", &self.kubeconfigs)
             .output()
             .unwrap()
     }
@@ -82,16 +100,14 @@ impl<'a> Shell<'a> {
 
     /// Repeats a command until its output has one of these texts.
     pub(crate) async fn until(&self, line: &str, expected: &[&str], time: Duration) {
-        eventually(time, format!("{line}: {expected:?}"), async || {
+        let said = eventually(time, format!("{line}: {expected:?}"), async || {
             let output = self.output(line);
             let errors = String::from_utf8_lossy(&output.stderr);
             let said = String::from_utf8_lossy(&output.stdout);
             let is_there = expected.iter().any(|text| said.contains(text));
             ensure!(output.status.success() && is_there, "{said}{errors}");
-            Ok(())
-        })
-        .await
-        .unwrap();
-        println!("$ {line}: as expected");
+            Ok(said.into_owned())
+        });
+        println!("$ {line}\n{}", said.await.unwrap());
     }
 }

@@ -15,11 +15,9 @@ use switchyard_e2e::nodes::NodeImage;
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, fixture, job, queues, ready};
 
-use super::{Kubectl, SOON};
+use super::{Kubectl, SOON, TAG};
 use crate::common::helm::{Helm, chart};
 
-/// The chart's `appVersion`, which its images have as their tag.
-const TAG: &str = env!("CARGO_PKG_VERSION");
 /// Where jobs are.
 const TEAM: &str = "team";
 /// How often a Job is created during an update.

@@ -89,7 +89,7 @@ pub(super) fn rejected(plan: &mut WorkloadPlan, edit: &mut Edit) -> bool {
     edit.deactivation_target(reasons::deactivation_target::ADMISSION_CHECK, message);
     plan.notifications.push(Notification::Event {
         warning: true,
-        reason: "AdmissionCheckRejected",
+        reason: reasons::events::ADMISSION_CHECK_REJECTED,
         note,
     });
     true

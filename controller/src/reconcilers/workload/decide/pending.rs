@@ -117,7 +117,7 @@ pub(super) fn gates(
             let note = format!("Workload admission is gated by: {gates}");
             plan.notifications.push(Notification::Event {
                 warning: false,
-                reason: "AdmissionGated",
+                reason: reasons::events::ADMISSION_GATED,
                 note,
             });
         }
@@ -127,7 +127,7 @@ pub(super) fn gates(
             let note = "Admission gate cleared, workload is now admissible".to_owned();
             plan.notifications.push(Notification::Event {
                 warning: false,
-                reason: "AdmissionGateCleared",
+                reason: reasons::events::ADMISSION_GATE_CLEARED,
                 note,
             });
         }

@@ -1,0 +1,132 @@
+//! The ways of a new user, with the commands as the pages have them: the images of a release run as
+//! pods, and the jobs in containers.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use switchyard_e2e::nodes::NodeImage;
+use switchyard_e2e::{ClusterSpec, Environment, fixture};
+
+use super::release::Release;
+use crate::common::shell::{self, Shell};
+
+/// Longer than a step takes on a busy machine.
+const WAIT: Duration = Duration::from_secs(180);
+
+const README: &str = "README.md";
+const ONE_CLUSTER: &str = "docs/first-cluster.md";
+const FLEET: &str = "docs/first-fleet.md";
+
+/// A reader who types what the pages say, and looks again until the answer has what they promise.
+struct Reader<'a> {
+    shell: &'a Shell,
+    /// The beginnings of commands, and what their answers end up with.
+    promises: &'a [(&'a str, &'a str)],
+    seen: RefCell<Vec<&'a str>>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(shell: &'a Shell, promises: &'a [(&'a str, &'a str)]) -> Self {
+        Self { shell, promises, seen: RefCell::default() }
+    }
+
+    async fn follows(&self, lines: Vec<String>) {
+        assert!(!lines.is_empty(), "the page has no command");
+        for line in lines {
+            match self.promises.iter().find(|(command, _)| line.starts_with(command)) {
+                Some(&(command, text)) => {
+                    self.shell.until(&line, &[text], WAIT).await;
+                    self.seen.borrow_mut().push(command);
+                }
+                None => _ = self.shell.run(&line),
+            }
+        }
+    }
+
+    /// Checks that the pages had each command with a promise.
+    fn is_done(&self) {
+        let seen = self.seen.borrow();
+        for (command, _) in self.promises {
+            assert!(seen.contains(command), "no page says {command:?} any more");
+        }
+    }
+}
+
+/// A shell in a clone of the repository with a release in `dist`.
+async fn shell(environment: &Environment, clusters: &[&str], release: &Release) -> Shell {
+    let clusters: Vec<_> = clusters.iter().map(|name| environment.cluster(name)).collect();
+    let mut shell = Shell::new(&clusters).await;
+    shell.link("dist", release.folder());
+    shell.prefer_programs_of(release.programs());
+    shell
+}
+
+#[test]
+fn one_cluster_is_installed_used_and_left_as_the_pages_say() {
+    fixture::run_on_real_nodes(async {
+        let release = tokio::task::spawn_blocking(Release::find).await.unwrap();
+        let images = [release.image("switchyard-hub"), NodeImage::Busybox];
+        let spec = ClusterSpec::new("one").real_node(images);
+        let environment = Environment::builder("journey-one").cluster(spec).start().await.unwrap();
+        let shell = shell(&environment, &["one"], &release).await;
+        let promises = [
+            ("switchyard check --pre", "All checks passed."),
+            ("switchyard check", "All checks passed."),
+            ("switchyard get jobs", "Running"),
+            ("switchyard why third", "third"),
+        ];
+        let reader = Reader::new(&shell, &promises);
+
+        // A reader who stops after the README has a working installation.
+        reader.follows(shell::commands(README, "### One cluster")).await;
+        shell.run("kubectl -n team-a delete job job");
+        shell.run("helm uninstall switchyard --namespace switchyard-system");
+
+        reader.follows(shell::commands_of_page(ONE_CLUSTER)).await;
+        reader.is_done();
+        // Nothing is left in the way of what has the label.
+        shell.run("sed 's/name: job$/name: after/' examples/jobs/job.yaml | kubectl create -f -");
+        shell.run("kubectl create -f examples/jobs/pod.yaml");
+        for pod in ["-l batch.kubernetes.io/job-name=after", "pod"] {
+            let get = format!("kubectl -n team-a get pod {pod} -o jsonpath='{{..phase}}'");
+            shell.until(&get, &["Running"], WAIT).await;
+        }
+    });
+}
+
+#[test]
+fn fleet_is_built_used_and_removed_as_the_pages_say() {
+    fixture::run_on_real_nodes(async {
+        let release = tokio::task::spawn_blocking(Release::find).await.unwrap();
+        let hub = ClusterSpec::new("hub").real_node([release.image("switchyard-hub")]);
+        let worker = |name: &str| {
+            let images = [release.image("switchyard-agent"), NodeImage::Busybox];
+            ClusterSpec::new(name).real_node(images)
+        };
+        let clusters = Environment::builder("journey-fleet").cluster(hub);
+        let clusters = clusters.cluster(worker("east")).cluster(worker("west"));
+        let environment = clusters.start().await.unwrap();
+        let shell = shell(&environment, &["hub", "east", "west"], &release).await;
+        let promises = [
+            ("switchyard cluster add east", "east is connected."),
+            ("switchyard cluster add west", "west is connected."),
+            ("switchyard get jobs", "Running"),
+            ("switchyard get clusters", "not connected"),
+            ("switchyard why hello", "west"),
+            ("kubectl --context east -n team-a get pods", "Running"),
+            ("kubectl --context west -n team-a get pods", "Running"),
+            ("switchyard cluster drain west", "west"),
+        ];
+        let tutorial = shell::commands_of_page(FLEET);
+        for line in shell::commands(README, "### A hub and two workers") {
+            assert!(tutorial.contains(&line), "the tutorial lacks {line}");
+        }
+        let reader = Reader::new(&shell, &promises);
+        reader.follows(tutorial).await;
+        reader.is_done();
+        // A later manifest, applied by kubectl, does not conflict with `cluster add`.
+        shell.run(
+            "sed 's/replicas: 2$/replicas: 1/' dist/worker.yaml | kubectl --context east apply --server-side -f -",
+        );
+    });
+}
