@@ -302,7 +302,7 @@ enum Until<'a> {
 /// has lost the lead, ends no wait. Progress goes to stderr.
 ///
 /// # Errors
-/// If the cluster cannot be read, if no hub has led for a minute, or if none leads at the deadline.
+/// If reading the cluster fails, or if the hubs have lost the lead for a minute or at the deadline.
 async fn wait_for_link(
     client: &Client,
     args: &Args,
