@@ -79,7 +79,10 @@ pub(super) async fn unregister(cluster: &Cluster) -> anyhow::Result<()> {
     let params = DeleteParams::default();
     let deleted = [
         mutating.delete(&format!("{PREFIX}mutating-webhook-configuration"), &params).await.err(),
-        validating.delete(&format!("{PREFIX}validating-webhook-configuration"), &params).await.err(),
+        validating
+            .delete(&format!("{PREFIX}validating-webhook-configuration"), &params)
+            .await
+            .err(),
     ];
     match deleted.into_iter().flatten().find(|error| !is_missing(error)) {
         Some(error) => Err(error.into()),
