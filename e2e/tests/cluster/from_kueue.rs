@@ -256,6 +256,9 @@ async fn preflight_sees_what_is_lost(cluster: &Cluster, shell: &Shell<'_>) {
     assert_eq!((code, &report["isRefused"]), (2, &true.into()), "{report:#}");
     assert_eq!(found(&report, "refused"), ["Workload spec.podSets[].minCount"], "{report:#}");
     assert_eq!(found(&report, "notSupported"), ["PreemptionConfig "], "{report:#}");
+    let findings = report["findings"].as_array().unwrap();
+    let lost = findings.iter().find(|it| it["subject"] == "PreemptionConfig").unwrap();
+    assert_eq!(lost["objects"], json!(["all"]), "{report:#}");
     let gate = "feature gate UnadmittedWorkloadsObservability".to_owned();
     assert!(found(&report, "differs").contains(&gate), "{report:#}");
 

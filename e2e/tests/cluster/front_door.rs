@@ -122,6 +122,9 @@ fn check_finds_what_is_broken_in_a_fleet() {
             "{text}"
         );
 
+        let explained = ["check", "--explain", "queues"];
+        let (_, text) = switchyard(Path::new("/nonexistent"), &explained).await.unwrap();
+        assert!(text.starts_with("queues\n\nA LocalQueue that sends jobs"), "{text}");
         serves_v1beta1(fleet.worker("east"), team.name()).await;
 
         // A queue and a namespace that the worker does not have.
