@@ -57,7 +57,7 @@ struct Finding {
 /// Checks each dispatching ClusterQueue, as far as its workers report their queues.
 pub(super) fn check_flavors(hub: &ClusterFacts, only: &[String]) -> Vec<Line> {
     let (Ok(cluster_queues), Ok(local_queues)) = (&hub.cluster_queues, &hub.local_queues) else {
-        // `queues` says so.
+        // The check `queues` reports it.
         return Vec::new();
     };
     let mut findings: BTreeMap<Finding, Vec<String>> = BTreeMap::new();
@@ -149,7 +149,7 @@ fn is_zero(quantity: &Quantity) -> bool {
     !quantity.0.contains(|digit: char| ('1'..='9').contains(&digit))
 }
 
-/// What the hub charges and no worker can take, by gap.
+/// Charges of the hub that no worker can take, by gap.
 fn gaps<'a>(
     queue: &'a ClusterQueue,
     dispatch: &Dispatch<'_>,

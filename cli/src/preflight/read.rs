@@ -105,7 +105,7 @@ fn or_note<T>(result: Result<T, String>, what: &str, unread: &mut Vec<String>) -
     result.map_err(|error| unread.push(format!("{what}: {error}"))).ok()
 }
 
-/// Records all objects of a CRD, page by page, so that memory does not grow with their size. Of a
+/// Records all objects of a CRD, page by page, so that memory does not grow with their size. For a
 /// kind that Switchyard lacks, only names are read.
 async fn count(
     client: &Client,

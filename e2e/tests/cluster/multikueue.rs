@@ -1,5 +1,5 @@
 //! A stock MultiKueue manager with two workers in full use moves to Switchyard and back, by the
-//! commands of docs/migrate.md. Jobs run, wait on the workers, and wait on the manager. No job
+//! commands of the migration guide. Jobs run, wait on the workers, and wait on the manager. No job
 //! restarts or runs twice, and waiting jobs go on.
 
 use std::collections::BTreeMap;

@@ -30,7 +30,7 @@ pub(super) async fn register(
 ) -> anyhow::Result<()> {
     let ca_bundle = base64::engine::general_purpose::STANDARD.encode(authority);
     let client = |path: &str| json!({"url": format!("https://127.0.0.1:{port}{path}"), "caBundle": ca_bundle});
-    // Those of Kueue's chart lead to Services, which have no server here.
+    // Kueue's chart has registered Services, which have no server here.
     unregister(cluster).await?;
     let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
     for kind in CONVERTED {
