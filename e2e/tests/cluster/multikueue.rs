@@ -255,6 +255,7 @@ async fn install(fleet: &Fleet, shell: &Shell<'_>, manager: Kueue) {
     shell.run(config);
     shell.run(stop);
     manager.stop().await;
+    kueue_chart::converts_behind_a_service(fleet.hub()).await;
     shell.run(unhook);
     // The harness has made it.
     assert_eq!(namespace, &format!("kubectl create namespace {NAMESPACE}"));

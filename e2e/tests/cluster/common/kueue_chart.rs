@@ -1,7 +1,11 @@
 //! Kueue's own Helm chart, from its module. Its pods are played: Kueue itself runs as a process.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
 use switchyard_e2e::stock::NAMESPACE;
-use switchyard_e2e::{Part, Parts};
+use switchyard_e2e::{Cluster, Part, Parts};
 
 use super::shell::Shell;
 
@@ -31,4 +35,18 @@ pub(crate) fn install(shell: &Shell) {
          --force-conflicts --set {image}.repository={repository},{image}.tag={tag}",
         chart()
     ));
+}
+
+/// Kueue's manifests have its conversion behind a Service, where no server answers once its pods are gone.
+pub(crate) async fn converts_behind_a_service(cluster: &Cluster) {
+    let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
+    for crd in crds.list(&ListParams::default()).await.unwrap() {
+        if crd.spec.conversion.as_ref().is_some_and(|conversion| conversion.webhook.is_some()) {
+            let service = json!({"name": "kueue-webhook-service", "namespace": NAMESPACE, "path": "/convert"});
+            let client: Value = json!({"url": null, "service": service});
+            let patch = json!({"spec": {"conversion": {"webhook": {"clientConfig": client}}}});
+            let name = crd.metadata.name.unwrap();
+            crds.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        }
+    }
 }
