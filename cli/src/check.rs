@@ -51,8 +51,8 @@ pub struct Args {
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
-    /// Print what a check looks at and how to fix its findings. It needs no cluster. The name is the
-    /// first word of a line.
+    /// Print what a check looks at and how to fix its findings. It needs no cluster. The name stands
+    /// before the first colon of a line.
     #[arg(
         long,
         value_name = "NAME",

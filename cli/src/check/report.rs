@@ -28,12 +28,22 @@ pub struct Line {
     /// The command that prints more about the check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explain: Option<String>,
+    /// The section of the repository that it prints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
 }
 
 impl Line {
     /// A passed check.
     pub fn ok(check: CheckName, message: impl Into<String>) -> Self {
-        Self { check, outcome: Outcome::Ok, message: message.into(), mend: None, explain: None }
+        Self {
+            check,
+            outcome: Outcome::Ok,
+            message: message.into(),
+            mend: None,
+            explain: None,
+            link: None,
+        }
     }
 
     /// A check that could not be made, or found something harmless so far.
@@ -47,7 +57,14 @@ impl Line {
     }
 
     fn not_ok(check: CheckName, outcome: Outcome, message: String, mend: String) -> Self {
-        Self { check, outcome, message, mend: Some(mend), explain: Some(explain::command(check)) }
+        Self {
+            check,
+            outcome,
+            message,
+            mend: Some(mend),
+            explain: Some(explain::command(check)),
+            link: Some(format!("docs/checks.md#{check}")),
+        }
     }
 
     /// A check whose objects the caller may not read.
