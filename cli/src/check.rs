@@ -4,7 +4,9 @@
 pub(crate) mod agent_endpoint;
 mod cluster;
 mod dry_run;
+mod explain;
 mod facts;
+mod flavors;
 mod fleet;
 mod mode;
 mod report;
@@ -24,6 +26,8 @@ use mode::Mode;
 use report::Section;
 
 pub(crate) use cluster::{MIN_MINOR, kubernetes_minor, shorten};
+pub use explain::CheckName;
+pub(crate) use explain::explain;
 pub(crate) use facts::{server, silence_of_hub, within};
 pub use report::{Line, Outcome, Report};
 pub(crate) use rights::missing_on_worker;
@@ -47,6 +51,16 @@ pub struct Args {
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
+    /// Print what a check looks at and how to fix its findings. It needs no cluster. The name stands
+    /// before the first colon of a line.
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_enum,
+        hide_possible_values = true,
+        conflicts_with_all = ["pre", "clusters", "workers", "output"]
+    )]
+    pub explain: Option<CheckName>,
 }
 
 impl Args {
@@ -58,6 +72,7 @@ impl Args {
             workers: Vec::new(),
             namespace: namespace.to_owned(),
             output: Output::default(),
+            explain: None,
         }
     }
 }
@@ -81,6 +96,8 @@ pub async fn run(client: Client, args: &Args) -> anyhow::Result<Report> {
         let mut lines: Vec<Line> = fleet::check_freshness(&facts).into_iter().collect();
         lines.extend(fleet::check_links(&facts, &args.clusters));
         lines.extend(fleet::check_queues(&facts, &args.clusters));
+        lines.extend(flavors::check_flavors(&facts, &args.clusters));
+        lines.extend(fleet::check_kinds(&facts, args));
         sections.push(Section { name: "Workers, as the hub knows them".to_owned(), lines });
     }
     for (name, client) in workers {
@@ -88,10 +105,11 @@ pub async fn run(client: Client, args: &Args) -> anyhow::Result<Report> {
         let mut section = check_cluster(&worker).await;
         section.name = format!("{name}: {}", section.name);
         if worker.mode().is_none() && worker.deployments.is_ok() {
-            section.lines.retain(|line| line.check != "deployment");
-            section
-                .lines
-                .push(Line::ok("deployment", "no Switchyard there, as on a worker with Kueue"));
+            section.lines.retain(|line| line.check != CheckName::Deployment);
+            section.lines.push(Line::ok(
+                CheckName::Deployment,
+                "no Switchyard there, as on a worker with Kueue",
+            ));
         }
         section.lines.extend(fleet::compare_worker(&facts, &worker, name));
         sections.push(section);
@@ -108,9 +126,9 @@ async fn check_cluster(facts: &ClusterFacts) -> Section {
     }
     let Some(mode) = facts.mode() else {
         lines.push(match &facts.deployments {
-            Err(error) => Line::unread("deployment", error),
+            Err(error) => Line::unread(CheckName::Deployment, error),
             Ok(_) => Line::failure(
-                "deployment",
+                CheckName::Deployment,
                 format!("Switchyard is not installed in namespace {}", facts.namespace),
                 "name another one with --namespace, or install it: docs/install.md. `switchyard check --pre` looks whether it can be",
             ),
@@ -134,10 +152,10 @@ async fn check_before_installation(client: &Client, namespace: &str) -> Section 
     let mut lines = cluster::check_server(&facts);
     if facts.server.is_ok() {
         lines.push(match rights::missing_to_install(client, namespace).await {
-            Err(error) => Line::unread("install-rights", &error),
-            Ok(missing) if missing.is_empty() => Line::ok("install-rights", "you have the rights to install"),
+            Err(error) => Line::unread(CheckName::InstallRights, &error),
+            Ok(missing) if missing.is_empty() => Line::ok(CheckName::InstallRights, "you have the rights to install"),
             Ok(missing) => Line::failure(
-                "install-rights",
+                CheckName::InstallRights,
                 format!("you may not: {}", cluster::shorten(&missing)),
                 "have an administrator install it, or grant you cluster-admin for the time of the installation",
             ),
@@ -153,12 +171,12 @@ fn check_for_kueue(facts: &ClusterFacts) -> Option<Line> {
     let crds = facts.crds.as_ref().ok()?;
     let kueue = crds.iter().any(|it| it.name_any() == "workloads.kueue.x-k8s.io");
     Some(match (kueue, facts.mode()) {
-        (false, _) => Line::ok("kueue", "the cluster has no CRDs of kueue.x-k8s.io"),
+        (false, _) => Line::ok(CheckName::Kueue, "the cluster has no CRDs of kueue.x-k8s.io"),
         (true, Some(_)) => {
-            Line::ok("kueue", "Switchyard is installed already: this would be an upgrade")
+            Line::ok(CheckName::Kueue, "Switchyard is installed already: this would be an upgrade")
         }
         (true, None) => Line::warning(
-            "kueue",
+            CheckName::Kueue,
             "the cluster has CRDs of kueue.x-k8s.io: Kueue may run here",
             "follow docs/migrate.md where it does. CRDs that an earlier installation left are upgraded",
         ),

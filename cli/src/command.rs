@@ -83,7 +83,7 @@ pub enum Command {
     ///
     /// Exits with 2 if something fails; see docs/checks.md.
     #[command(
-        after_help = "Examples:\n  switchyard check\n  switchyard check --cluster east -o json"
+        after_help = "Examples:\n  switchyard check\n  switchyard check --cluster east -o json\n  switchyard check --explain queues"
     )]
     Check(check::Args),
     /// Compare what pods request with what their queues are charged

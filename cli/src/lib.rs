@@ -166,6 +166,7 @@ fn without_cluster(command: &Command) -> anyhow::Result<Option<String>> {
         Command::Version(args) if args.client => {
             args.output.render(&version::Versions::client(), version::text)?
         }
+        Command::Check(check::Args { explain: Some(name), .. }) => check::explain(*name),
         _ => return Ok(None),
     }))
 }

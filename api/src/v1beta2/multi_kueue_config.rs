@@ -34,6 +34,30 @@ pub struct MultiKueueConfigSpec {
     pub flavor_pins: Option<FlavorPinning>,
 }
 
+impl MultiKueueConfigSpec {
+    /// Whether worker clusters must use the flavors that the hub charged.
+    #[must_use]
+    pub fn pins_flavors(&self) -> bool {
+        // With automated quota, the hub's one flavor stands for those of all workers.
+        let default = match self.quota_management.unwrap_or_default() {
+            QuotaManagement::Manual => FlavorPinPolicy::Pinned,
+            QuotaManagement::Automated => FlavorPinPolicy::None,
+        };
+        let policy = self.flavor_pins.as_ref().and_then(|pinning| pinning.policy);
+        policy.unwrap_or(default) == FlavorPinPolicy::Pinned
+    }
+
+    /// The name of the hub's flavor on a worker cluster.
+    #[must_use]
+    pub fn worker_flavor<'a>(&'a self, cluster: &str, flavor: &'a str) -> &'a str {
+        let mapping = self.flavor_pins.as_ref().map(|it| it.mapping.as_slice()).unwrap_or_default();
+        let of = |name: Option<&str>| {
+            mapping.iter().find(|it| it.flavor == flavor && it.cluster.as_deref() == name)
+        };
+        of(Some(cluster)).or_else(|| of(None)).map_or(flavor, |it| &it.worker_flavor)
+    }
+}
+
 /// Whether worker clusters must use the flavors that the hub charged, and their names there.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]

@@ -11,12 +11,13 @@ use switchyard_agent::tls::{self, Pin};
 use switchyard_hub_pki::ca;
 use switchyard_hub_pki::store::ADDRESS_KEY;
 
+use super::explain::CheckName;
 use super::facts::ClusterFacts;
 use super::mode::Mode;
 use super::report::Line;
 use crate::output::{counted, is_or_are};
 
-const CHECK: &str = "agents-door";
+const CHECK: CheckName = CheckName::AgentsDoor;
 
 /// The Secret with the join token, unless the agent's Deployment mounts another one.
 pub(crate) const JOIN_SECRET: &str = "switchyard-agent-join";
@@ -62,7 +63,7 @@ pub(super) async fn check_hub(facts: &ClusterFacts) -> Vec<Line> {
 
 /// Checks on a worker whether the agent reaches its hub and can join.
 pub(super) async fn check_agent(facts: &ClusterFacts) -> Vec<Line> {
-    const CHECK: &str = "hub-reachable";
+    const CHECK: CheckName = CheckName::HubReachable;
     let mend = "on the hub, `switchyard cluster add NAME` makes the Secret";
     let name = &facts.join_secret;
     let join = match &facts.join {
@@ -176,7 +177,7 @@ fn pin(secret: &Secret) -> Option<String> {
 }
 
 /// Connects like an agent that enrols.
-async fn probe(check: &'static str, address: &str, pin: &str) -> Line {
+async fn probe(check: CheckName, address: &str, pin: &str) -> Line {
     let (hub, pin): (HubAddress, Pin) = match (address.parse(), pin.parse()) {
         (Ok(hub), Ok(pin)) => (hub, pin),
         _ => {
@@ -198,7 +199,7 @@ async fn probe(check: &'static str, address: &str, pin: &str) -> Line {
 }
 
 /// The line for a failed connection.
-fn unreachable(check: &'static str, address: &str, error: &str) -> Line {
+fn unreachable(check: CheckName, address: &str, error: &str) -> Line {
     let other = ["certificate", "no certificate with the hash", "alert", "corrupt", "handshake"];
     if other.iter().any(|word| error.contains(word)) {
         return Line::failure(

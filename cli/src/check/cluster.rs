@@ -7,6 +7,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::ResourceExt as _;
 
+use super::explain::CheckName;
 use super::facts::{ClusterFacts, Server};
 use super::mode::Mode;
 use super::report::Line;
@@ -26,7 +27,7 @@ pub(super) fn check_server(facts: &ClusterFacts) -> Vec<Line> {
         Err(error) => {
             let mend = "name the cluster with --kubeconfig or --context, and try `kubectl version`";
             return vec![Line::failure(
-                "api-server",
+                CheckName::ApiServer,
                 format!("the API server does not answer: {error}"),
                 mend,
             )];
@@ -34,13 +35,13 @@ pub(super) fn check_server(facts: &ClusterFacts) -> Vec<Line> {
     };
     let version = match kubernetes_minor(&server.version) {
         Some(minor) if minor < MIN_MINOR => Line::failure(
-            "kubernetes-version",
+            CheckName::KubernetesVersion,
             format!("Kubernetes {} is older than 1.{MIN_MINOR}", server.version),
             format!("upgrade the cluster to Kubernetes 1.{MIN_MINOR} or later"),
         ),
-        _ => Line::ok("kubernetes-version", format!("Kubernetes {}", server.version)),
+        _ => Line::ok(CheckName::KubernetesVersion, format!("Kubernetes {}", server.version)),
     };
-    vec![version, check_clock("clocks", server, "this machine")]
+    vec![version, check_clock(CheckName::Clocks, server, "this machine")]
 }
 
 /// The minor number of a version such as v1.36.3.
@@ -49,7 +50,7 @@ pub(crate) fn kubernetes_minor(version: &str) -> Option<u32> {
 }
 
 /// Compares the API server's clock with another machine's.
-fn check_clock(check: &'static str, server: &Server, other: &str) -> Line {
+fn check_clock(check: CheckName, server: &Server, other: &str) -> Line {
     match server.ahead {
         None => Line::unread(check, "the API server says no time"),
         Some(ahead) => compare_clocks(check, "the API server's clock", ahead, other),
@@ -57,7 +58,7 @@ fn check_clock(check: &'static str, server: &Server, other: &str) -> Line {
 }
 
 /// Compares two clocks. `ahead`: seconds by which the first one is fast.
-pub(super) fn compare_clocks(check: &'static str, clock: &str, ahead: i64, other: &str) -> Line {
+pub(super) fn compare_clocks(check: CheckName, clock: &str, ahead: i64, other: &str) -> Line {
     let (amount, word) = (ahead.abs(), if ahead > 0 { "ahead of" } else { "behind" });
     let message = format!("{clock} is {amount} s {word} that of {other}");
     let mend = "synchronize both with NTP: certificates and join tokens are valid by the clock of the reader";
@@ -72,7 +73,7 @@ pub(super) fn compare_clocks(check: &'static str, clock: &str, ahead: i64, other
 pub(super) fn check_crds(facts: &ClusterFacts, mode: Mode) -> Vec<Line> {
     let found = match &facts.crds {
         Ok(found) => found,
-        Err(error) => return vec![Line::unread("crds", error)],
+        Err(error) => return vec![Line::unread(CheckName::Crds, error)],
     };
     let mend = format!(
         "kubectl apply --server-side --filename {}, or helm upgrade with crds.install=true",
@@ -82,12 +83,12 @@ pub(super) fn check_crds(facts: &ClusterFacts, mode: Mode) -> Vec<Line> {
     for crd in &wanted {
         let name = crd.name_any();
         let Some(there) = found.iter().find(|it| it.name_any() == name) else {
-            lines.push(Line::failure("crds", format!("{name} is missing"), mend.clone()));
+            lines.push(Line::failure(CheckName::Crds, format!("{name} is missing"), mend.clone()));
             continue;
         };
         if !is_established(there) {
             lines.push(Line::failure(
-                "crds",
+                CheckName::Crds,
                 format!("{name} is not established"),
                 format!("kubectl describe crd {name}"),
             ));
@@ -95,12 +96,12 @@ pub(super) fn check_crds(facts: &ClusterFacts, mode: Mode) -> Vec<Line> {
         let missing = missing_fields(crd, there);
         if !missing.is_empty() {
             let message = format!("{name} is of another version: it lacks {}", shorten(&missing));
-            lines.push(Line::failure("crds", message, mend.clone()));
+            lines.push(Line::failure(CheckName::Crds, message, mend.clone()));
         }
     }
     if lines.is_empty() {
         lines.push(Line::ok(
-            "crds",
+            CheckName::Crds,
             format!(
                 "all {} are there, and of version {}",
                 wanted.len(),
@@ -178,10 +179,10 @@ pub(super) fn check_program(facts: &ClusterFacts, mode: Mode) -> Vec<Line> {
     }
     lines.push(check_leader(facts));
     lines.push(match &facts.denied {
-        Err(error) => Line::unread("rights", error),
-        Ok(denied) if denied.is_empty() => Line::ok("rights", format!("{} has the rights of its roles", mode.name())),
+        Err(error) => Line::unread(CheckName::Rights, error),
+        Ok(denied) if denied.is_empty() => Line::ok(CheckName::Rights, format!("{} has the rights of its roles", mode.name())),
         Ok(denied) => Line::failure(
-            "rights",
+            CheckName::Rights,
             format!("{} may not: {}", mode.name(), shorten(denied)),
             format!(
                 "install its roles again: helm upgrade, or kubectl apply --server-side --filename {}",
@@ -197,7 +198,7 @@ fn check_deployment(facts: &ClusterFacts, mode: Mode) -> Line {
     let Some(deployment) = facts.deployment() else {
         let message = format!("{name} runs, but no Deployment in {} runs it", facts.namespace);
         return Line::warning(
-            "deployment",
+            CheckName::Deployment,
             message,
             "install it with the chart, unless you start it by other means",
         );
@@ -216,14 +217,14 @@ fn check_deployment(facts: &ClusterFacts, mode: Mode) -> Line {
         .map(|(_, tag)| tag);
     let own = switchyard_api::build::VERSION;
     match (ready, version) {
-        (0, _) => Line::failure("deployment", message, logs),
-        (ready, _) if ready < wanted => Line::warning("deployment", message, logs),
+        (0, _) => Line::failure(CheckName::Deployment, message, logs),
+        (ready, _) if ready < wanted => Line::warning(CheckName::Deployment, message, logs),
         (_, Some(version)) if version.trim_start_matches('v') != own => Line::warning(
-            "version",
+            CheckName::Version,
             format!("{name} is of version {version}, this command line of {own}"),
             "use the command line of the same release: what it compares is of its own version",
         ),
-        _ => Line::ok("deployment", message),
+        _ => Line::ok(CheckName::Deployment, message),
     }
 }
 
@@ -245,7 +246,7 @@ fn pod_fault(pod: &Pod, mode: Mode) -> Option<Line> {
     if matches!(reason.as_str(), "ContainerCreating" | "PodInitializing") {
         let message = format!("pod {} is being started", pod.name_any());
         return Some(Line::warning(
-            "pods",
+            CheckName::Pods,
             message,
             "if that lasts, kubectl describe pod has the reason, such as a Secret that is missing",
         ));
@@ -262,7 +263,7 @@ fn pod_fault(pod: &Pod, mode: Mode) -> Option<Line> {
         }
         _ => "kubectl logs --previous has the reason",
     };
-    Some(Line::failure("pods", message, mend))
+    Some(Line::failure(CheckName::Pods, message, mend))
 }
 
 fn check_leader(facts: &ClusterFacts) -> Line {
@@ -272,22 +273,22 @@ fn check_leader(facts: &ClusterFacts) -> Line {
     );
     let lease = match &facts.lease {
         Ok(Some(lease)) => lease.spec.clone().unwrap_or_default(),
-        Ok(None) => return Line::failure("leader", "no replica has ever led", mend),
-        Err(error) => return Line::unread("leader", error),
+        Ok(None) => return Line::failure(CheckName::Leader, "no replica has ever led", mend),
+        Err(error) => return Line::unread(CheckName::Leader, error),
     };
     let holder = lease.holder_identity.clone().unwrap_or_default();
     let Some(renewed) = lease.renew_time.as_ref().filter(|_| !holder.is_empty()) else {
-        return Line::failure("leader", "no replica leads", mend);
+        return Line::failure(CheckName::Leader, "no replica leads", mend);
     };
     let age = facts.seconds_since(renewed);
     if is_overdue(&lease, age) {
         return Line::failure(
-            "leader",
+            CheckName::Leader,
             format!("no replica leads: {holder} renewed its Lease {age} s ago"),
             mend,
         );
     }
-    Line::ok("leader", format!("{holder} leads"))
+    Line::ok(CheckName::Leader, format!("{holder} leads"))
 }
 
 /// Whether a Lease that was renewed `age` seconds ago has expired.
@@ -309,7 +310,7 @@ mod tests {
             (5, Outcome::Warning, "5 s ahead of that of east"),
             (-3600, Outcome::Failure, "3600 s behind that of east"),
         ] {
-            let line = compare_clocks("clocks", "the hub's clock", ahead, "east");
+            let line = compare_clocks(CheckName::Clocks, "the hub's clock", ahead, "east");
             assert_eq!(line.outcome, outcome, "{ahead}");
             assert!(line.message.contains(expected), "{}", line.message);
         }

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use kube::ResourceExt as _;
-use switchyard_api::v1beta2::{ClusterQueue, MultiKueueCluster};
+use switchyard_api::v1beta2::{AgentCapacity, ClusterQueue, MultiKueueCluster, MultiKueueConfig};
 use switchyard_api::{conditions, names};
 
+use super::Args;
 use super::cluster::{compare_clocks, is_overdue, shorten};
+use super::explain::CheckName;
 use super::facts::ClusterFacts;
 use super::report::Line;
 
@@ -20,19 +22,19 @@ const MAX_ROWS: usize = 256;
 pub(super) fn check_links(hub: &ClusterFacts, only: &[String]) -> Vec<Line> {
     let clusters = match &hub.clusters {
         Ok(clusters) => clusters,
-        Err(error) => return vec![Line::unread("clusters", error)],
+        Err(error) => return vec![Line::unread(CheckName::Clusters, error)],
     };
     let mut lines: Vec<Line> = Vec::new();
     for name in only.iter().filter(|name| !clusters.iter().any(|it| it.name_any() == **name)) {
         lines.push(Line::failure(
-            "clusters",
+            CheckName::Clusters,
             format!("there is no MultiKueueCluster \"{name}\""),
             format!("switchyard cluster add {name}"),
         ));
     }
     if clusters.is_empty() && only.is_empty() {
         return vec![Line::warning(
-            "clusters",
+            CheckName::Clusters,
             "the hub has no workers",
             "switchyard cluster add NAME",
         )];
@@ -49,7 +51,12 @@ fn selected<'a>(
     clusters: &'a [MultiKueueCluster],
     only: &'a [String],
 ) -> impl Iterator<Item = &'a MultiKueueCluster> {
-    clusters.iter().filter(move |cluster| only.is_empty() || only.contains(&cluster.name_any()))
+    clusters.iter().filter(move |cluster| is_selected(&cluster.name_any(), only))
+}
+
+/// Whether a cluster is among those of `--cluster`.
+pub(super) fn is_selected(name: &str, only: &[String]) -> bool {
+    only.is_empty() || only.iter().any(|it| it == name)
 }
 
 fn check_link(cluster: &MultiKueueCluster) -> Line {
@@ -59,7 +66,11 @@ fn check_link(cluster: &MultiKueueCluster) -> Line {
     let has_agent = cluster.spec.cluster_source.agent.is_some();
     let Some(active) = active else {
         let mend = "see `leader`: a hub that runs looks at each MultiKueueCluster within seconds";
-        return Line::failure("clusters", format!("{name}: the hub has not looked at it"), mend);
+        return Line::failure(
+            CheckName::Clusters,
+            format!("{name}: the hub has not looked at it"),
+            mend,
+        );
     };
     if active.status == conditions::TRUE {
         let cordoned = match cluster.annotations().get(names::SCHEDULING).map(String::as_str) {
@@ -68,7 +79,10 @@ fn check_link(cluster: &MultiKueueCluster) -> Line {
             _ => "",
         };
         let since = active.last_transition_time.0;
-        return Line::ok("clusters", format!("{name} is connected since {since}{cordoned}"));
+        return Line::ok(
+            CheckName::Clusters,
+            format!("{name} is connected since {since}{cordoned}"),
+        );
     }
     let mend = match active.reason.as_str() {
         "DuplicateCluster" => "delete one of the two MultiKueueClusters".to_owned(),
@@ -84,7 +98,7 @@ fn check_link(cluster: &MultiKueueCluster) -> Line {
         ),
     };
     Line::failure(
-        "clusters",
+        CheckName::Clusters,
         format!("{name} is not connected: {}: {}", active.reason, active.message),
         mend,
     )
@@ -104,16 +118,22 @@ fn check_version(cluster: &MultiKueueCluster) -> Option<Line> {
         (Some(agent), Some(own_minor))
             if agent.0 == own_minor.0 && agent.1.abs_diff(own_minor.1) <= MAX_MINOR_SKEW =>
         {
-            Some(Line::ok("agent-version", format!("{name} has an agent of version {software}")))
+            Some(Line::ok(
+                CheckName::AgentVersion,
+                format!("{name} has an agent of version {software}"),
+            ))
         }
         (Some(_), Some(_)) => Some(Line::failure(
-            "agent-version",
+            CheckName::AgentVersion,
             format!("{name} has an agent of version {software}, this is {own}"),
             format!(
                 "upgrade the agent of {name} to {own}: hub and agents may be one minor version apart"
             ),
         )),
-        _ => Some(Line::unread("agent-version", &format!("{name} says version {software:?}"))),
+        _ => Some(Line::unread(
+            CheckName::AgentVersion,
+            &format!("{name} says version {software:?}"),
+        )),
     }
 }
 
@@ -126,26 +146,35 @@ fn check_listed(hub: &ClusterFacts, cluster: &MultiKueueCluster) -> Option<Line>
         let mend = format!(
             "add {name} to spec.clusters of the MultiKueueConfig that your ClusterQueues' AdmissionCheck names"
         );
-        Line::warning("clusters", format!("no MultiKueueConfig lists {name}: no job is sent there"), mend)
+        Line::warning(CheckName::Clusters, format!("no MultiKueueConfig lists {name}: no job is sent there"), mend)
+    })
+}
+
+/// A MultiKueue AdmissionCheck of a ClusterQueue.
+pub(super) struct Dispatch<'a> {
+    pub(super) config: &'a MultiKueueConfig,
+    /// It applies to jobs in these flavors alone; to all if empty.
+    pub(super) on_flavors: &'a [String],
+}
+
+/// How a ClusterQueue dispatches; empty if it does not.
+pub(super) fn dispatches<'a>(
+    hub: &'a ClusterFacts,
+    queue: &'a ClusterQueue,
+) -> impl Iterator<Item = Dispatch<'a>> {
+    let checks = hub.checks.as_deref().unwrap_or_default();
+    let configs = hub.multikueue_configs.as_deref().unwrap_or_default();
+    queue.spec.admission_checks().iter().filter_map(|rule| {
+        let check = checks.iter().find(|it| it.name_any() == rule.name)?;
+        let parameters = check.spec.parameters.as_ref().filter(|_| check.spec.is_multi_kueue())?;
+        let config = configs.iter().find(|it| it.name_any() == parameters.name)?;
+        Some(Dispatch { config, on_flavors: &rule.on_flavors })
     })
 }
 
 /// Clusters that a ClusterQueue dispatches to; empty if it does not dispatch.
 fn destinations(hub: &ClusterFacts, queue: &ClusterQueue) -> BTreeSet<String> {
-    let rules = queue.spec.admission_checks().iter();
-    let named: BTreeSet<String> = rules.map(|rule| rule.name.to_string()).collect();
-    let all = hub.checks.as_deref().unwrap_or_default();
-    let multikueue =
-        all.iter().filter(|it| named.contains(&it.name_any()) && it.spec.is_multi_kueue());
-    let configs: BTreeSet<String> = multikueue
-        .filter_map(|it| it.spec.parameters.as_ref().map(|parameters| parameters.name.to_string()))
-        .collect();
-    let listing = hub.multikueue_configs.as_deref().unwrap_or_default();
-    listing
-        .iter()
-        .filter(|it| configs.contains(&it.name_any()))
-        .flat_map(|it| it.spec.clusters.clone())
-        .collect()
+    dispatches(hub, queue).flat_map(|it| it.config.spec.clusters.clone()).collect()
 }
 
 /// Checks that each dispatching LocalQueue exists on its workers, as far as they report their
@@ -157,7 +186,7 @@ pub(super) fn check_queues(hub: &ClusterFacts, only: &[String]) -> Vec<Line> {
                 (clusters, cluster_queues, local_queues)
             }
             (Err(error), _, _) | (_, Err(error), _) | (_, _, Err(error)) => {
-                return vec![Line::unread("queues", error)];
+                return vec![Line::unread(CheckName::Queues, error)];
             }
         };
     let (mut lines, mut untold, mut sending) = (Vec::new(), Vec::new(), 0);
@@ -171,43 +200,48 @@ pub(super) fn check_queues(hub: &ClusterFacts, only: &[String]) -> Vec<Line> {
                 cluster_queue_of(queue)
             );
             lines.push(Line::failure(
-                "queues",
+                CheckName::Queues,
                 message,
                 "make the ClusterQueue, or delete the LocalQueue",
             ));
             continue;
         };
         let to = destinations(hub, cluster_queue);
-        if to.is_empty() {
+        let workers: Vec<&MultiKueueCluster> =
+            clusters.iter().filter(|it| to.contains(&it.name_any())).collect();
+        if to.is_empty() || !to.iter().any(|name| is_selected(name, only)) {
             continue;
         }
-        let reports: Vec<&MultiKueueCluster> = selected(clusters, only)
-            .filter(|it| to.contains(&it.name_any()) && reports_queues(it))
-            .collect();
-        match reports.is_empty() {
-            true => untold.push(full_name(queue)),
-            false => sending += 1,
+        match selected(clusters, only)
+            .any(|it| to.contains(&it.name_any()) && capacity(it).is_some())
+        {
+            false => untold.push(full_name(queue)),
+            true => sending += 1,
         }
-        let lacks: Vec<String> = reports
+        let lacks: Vec<String> = workers
             .iter()
-            .filter(|it| !has_queue(it, &full_name(queue)))
+            .filter(|it| lacks_queue(it, &full_name(queue)))
             .map(|it| it.name_any())
             .collect();
         let (namespace, name) = (queue.namespace().unwrap_or_default(), queue.name_any());
         let mend = format!(
             "on these workers, make namespace {namespace} and in it a LocalQueue {name} with a ClusterQueue behind it"
         );
-        if lacks.is_empty() {
+        if !lacks.iter().any(|name| is_selected(name, only)) {
             continue;
         }
         let message = format!("LocalQueue {} is not on {}", full_name(queue), shorten(&lacks));
-        lines.push(match lacks.len() == reports.len() {
+        lines.push(match lacks.len() == workers.len() {
             true => Line::failure(
-                "queues",
+                CheckName::Queues,
                 format!("{message}, the only workers that it sends to: its jobs wait for ever"),
                 mend,
             ),
-            false => Line::warning("queues", format!("{message}: its jobs go to the others"), mend),
+            false => Line::warning(
+                CheckName::Queues,
+                format!("{message}: its jobs go to the others"),
+                mend,
+            ),
         });
     }
     if !untold.is_empty() {
@@ -216,7 +250,7 @@ pub(super) fn check_queues(hub: &ClusterFacts, only: &[String]) -> Vec<Line> {
             shorten(&untold)
         );
         lines.push(Line::warning(
-            "queues",
+            CheckName::Queues,
             message,
             "see `clusters`; `switchyard check --worker NAME=FILE` looks at the worker itself",
         ));
@@ -224,37 +258,53 @@ pub(super) fn check_queues(hub: &ClusterFacts, only: &[String]) -> Vec<Line> {
     if lines.is_empty() {
         lines.push(match sending {
             0 => Line::warning(
-                "queues",
+                CheckName::Queues,
                 "no LocalQueue sends jobs to workers",
                 "a ClusterQueue sends when it has an AdmissionCheck of kueue.x-k8s.io/multikueue",
             ),
-            count => {
-                Line::ok("queues", format!("{count} LocalQueues that send are on their workers"))
-            }
+            count => Line::ok(
+                CheckName::Queues,
+                format!("{count} LocalQueues that send are on their workers"),
+            ),
         });
     }
     lines
 }
 
-fn full_name(queue: &switchyard_api::v1beta2::LocalQueue) -> String {
+pub(super) fn full_name(queue: &switchyard_api::v1beta2::LocalQueue) -> String {
     format!("{}/{}", queue.namespace().unwrap_or_default(), queue.name_any())
 }
 
-fn cluster_queue_of(queue: &switchyard_api::v1beta2::LocalQueue) -> &str {
+pub(super) fn cluster_queue_of(queue: &switchyard_api::v1beta2::LocalQueue) -> &str {
     queue.spec.cluster_queue.as_deref().unwrap_or_default()
 }
 
-/// Whether a connected worker reports all its queues.
-fn reports_queues(cluster: &MultiKueueCluster) -> bool {
-    cluster.status.as_ref().is_some_and(|status| {
-        let agent = status.agent.as_ref().filter(|agent| agent.capacity.len() < MAX_ROWS);
-        conditions::is_true(&status.conditions, conditions::ACTIVE) && agent.is_some()
-    })
+/// The capacity of a connected worker, if it reports all its queues.
+pub(super) fn capacity(cluster: &MultiKueueCluster) -> Option<&[AgentCapacity]> {
+    let status = cluster.status.as_ref()?;
+    let agent = status.agent.as_ref().filter(|agent| agent.capacity.len() < MAX_ROWS)?;
+    conditions::is_true(&status.conditions, conditions::ACTIVE).then_some(&agent.capacity)
 }
 
-fn has_queue(cluster: &MultiKueueCluster, queue: &str) -> bool {
-    let agent = cluster.status.as_ref().and_then(|status| status.agent.as_ref());
-    agent.is_some_and(|agent| agent.capacity.iter().any(|room| room.local_queue == queue))
+fn lacks_queue(cluster: &MultiKueueCluster, queue: &str) -> bool {
+    capacity(cluster).is_some_and(|all| !all.iter().any(|quota| quota.local_queue == queue))
+}
+
+/// Names the clusters of `--cluster` whose kinds are not compared: the hub's objects lack them.
+pub(super) fn check_kinds(hub: &ClusterFacts, args: &Args) -> Option<Line> {
+    let is_compared = |name: &String| args.workers.iter().any(|(worker, _)| worker == name);
+    let all = hub.clusters.as_deref().unwrap_or_default().iter().map(kube::ResourceExt::name_any);
+    let names: Vec<String> =
+        all.filter(|name| args.clusters.contains(name) && !is_compared(name)).collect();
+    let name = names.first()?;
+    Some(Line::warning(
+        CheckName::Kinds,
+        format!(
+            "not compared with {}: the hub's objects do not name its kinds of jobs",
+            shorten(&names)
+        ),
+        format!("switchyard check --worker {name}=KUBECONFIG compares both configurations"),
+    ))
 }
 
 /// Compares hub and worker by the worker's own objects: clocks, job kinds, namespaces.
@@ -264,7 +314,7 @@ pub(super) fn compare_worker(hub: &ClusterFacts, worker: &ClusterFacts, name: &s
         && let (Some(first), Some(second)) = (hub.ahead, worker.ahead)
     {
         lines.push(compare_clocks(
-            "clocks",
+            CheckName::Clocks,
             &format!("the clock of {name}"),
             second - first,
             "the hub",
@@ -279,19 +329,19 @@ fn compare_kinds(hub: &ClusterFacts, worker: &ClusterFacts, name: &str) -> Optio
     // Stock Kueue keeps its configuration elsewhere.
     worker.mode()?;
     let (Some(first), Some(second)) = (hub.config(), worker.config()) else {
-        return Some(Line::unread("kinds", "a configuration cannot be read"));
+        return Some(Line::unread(CheckName::Kinds, "a configuration cannot be read"));
     };
     let there: BTreeSet<String> = second.all_frameworks().into_iter().collect();
     let lacks: Vec<String> =
         first.all_frameworks().into_iter().filter(|kind| !there.contains(kind)).collect();
     Some(if lacks.is_empty() {
-        Line::ok("kinds", format!("{name} has all kinds of jobs that the hub has"))
+        Line::ok(CheckName::Kinds, format!("{name} has all kinds of jobs that the hub has"))
     } else {
         let mend = format!(
             "add them to integrations.frameworks of {name}, or allow these jobs elsewhere only"
         );
         Line::failure(
-            "kinds",
+            CheckName::Kinds,
             format!("{name} does not run {}, which the hub sends", shorten(&lacks)),
             mend,
         )
@@ -313,12 +363,15 @@ fn compare_namespaces(hub: &ClusterFacts, worker: &ClusterFacts, name: &str) -> 
         .filter(|it| !there.iter().any(|other| other.name_any() == *it))
         .collect();
     Some(if lacks.is_empty() {
-        Line::ok("namespaces", format!("{name} has the namespaces of the queues that send there"))
+        Line::ok(
+            CheckName::Namespaces,
+            format!("{name} has the namespaces of the queues that send there"),
+        )
     } else {
         let mend =
             format!("kubectl create namespace {} on {name}, with its LocalQueues", lacks.join(" "));
         Line::failure(
-            "namespaces",
+            CheckName::Namespaces,
             format!("{name} lacks namespace {}: jobs from there cannot run", shorten(&lacks)),
             mend,
         )
@@ -331,6 +384,6 @@ pub(super) fn check_freshness(hub: &ClusterFacts) -> Option<Line> {
     let age = hub.seconds_since(lease.renew_time.as_ref()?);
     is_overdue(lease, age).then(|| {
         let message = format!("no hub leads: what follows is as it was {age} s ago");
-        Line::warning("freshness", message, "see `leader`")
+        Line::warning(CheckName::Freshness, message, "see `leader`")
     })
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::explain::{self, CheckName};
 use crate::output::counted;
 
 /// Result of a check.
@@ -18,54 +19,56 @@ pub enum Outcome {
 #[derive(Serialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Line {
-    /// A heading of docs/checks.md.
-    pub check: &'static str,
+    pub check: CheckName,
     pub outcome: Outcome,
     pub message: String,
     /// Advice, printed as `mend`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mend: Option<String>,
-    /// Where to read more.
+    /// The command that prints more about the check.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub explain: Option<String>,
+    /// The section of the repository that it prints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
 }
 
 impl Line {
     /// A passed check.
-    pub fn ok(check: &'static str, message: impl Into<String>) -> Self {
-        Self { check, outcome: Outcome::Ok, message: message.into(), mend: None, link: None }
+    pub fn ok(check: CheckName, message: impl Into<String>) -> Self {
+        Self {
+            check,
+            outcome: Outcome::Ok,
+            message: message.into(),
+            mend: None,
+            explain: None,
+            link: None,
+        }
     }
 
     /// A check that could not be made, or found something harmless so far.
-    pub fn warning(
-        check: &'static str,
-        message: impl Into<String>,
-        mend: impl Into<String>,
-    ) -> Self {
+    pub fn warning(check: CheckName, message: impl Into<String>, mend: impl Into<String>) -> Self {
         Self::not_ok(check, Outcome::Warning, message.into(), mend.into())
     }
 
     /// A failed check.
-    pub fn failure(
-        check: &'static str,
-        message: impl Into<String>,
-        mend: impl Into<String>,
-    ) -> Self {
+    pub fn failure(check: CheckName, message: impl Into<String>, mend: impl Into<String>) -> Self {
         Self::not_ok(check, Outcome::Failure, message.into(), mend.into())
     }
 
-    fn not_ok(check: &'static str, outcome: Outcome, message: String, mend: String) -> Self {
+    fn not_ok(check: CheckName, outcome: Outcome, message: String, mend: String) -> Self {
         Self {
             check,
             outcome,
             message,
             mend: Some(mend),
+            explain: Some(explain::command(check)),
             link: Some(format!("docs/checks.md#{check}")),
         }
     }
 
     /// A check whose objects the caller may not read.
-    pub fn unread(check: &'static str, why: &str) -> Self {
+    pub fn unread(check: CheckName, why: &str) -> Self {
         Self::warning(
             check,
             format!("not checked: {why}"),
@@ -142,8 +145,8 @@ fn text(line: &Line) -> String {
     if let Some(mend) = &line.mend {
         out.push_str(&format!("           mend: {mend}\n"));
     }
-    if let Some(link) = &line.link {
-        out.push_str(&format!("           see {link}\n"));
+    if let Some(explain) = &line.explain {
+        out.push_str(&format!("           more: {explain}\n"));
     }
     out
 }

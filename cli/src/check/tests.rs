@@ -1,5 +1,6 @@
 //! A complete hub as objects, and the lines when a part is missing.
 
+use clap::Parser as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -8,8 +9,9 @@ use serde_json::{Value, json};
 use super::dry_run::DryRun;
 use super::facts::{ClusterFacts, Server};
 use super::mode::Mode;
-use super::report::{Line, Outcome};
-use super::{cluster, fleet};
+use super::report::{Line, Outcome, Report, Section};
+use super::{Args, CheckName, cluster, fleet};
+use crate::Command;
 
 pub(super) fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
@@ -206,6 +208,70 @@ fn each_fault_of_a_fleet_is_reported() {
         let lines = fleet_faults(&facts);
         assert!(lines.iter().any(|line| line.starts_with(expected)), "{case}: {lines:?}");
     }
+}
+
+#[test]
+fn other_workers_count_when_one_is_named() {
+    let mut facts = facts();
+    let mut west = east(env!("CARGO_PKG_VERSION"), "True", "team/other");
+    west.metadata.name = Some("west".to_owned());
+    facts.clusters.as_mut().unwrap().push(west);
+    facts.multikueue_configs.as_mut().unwrap()[0].spec.clusters.push("west".to_owned());
+    let named = |name: &str| faults(fleet::check_queues(&facts, &[name.to_owned()]));
+    assert_eq!(named("east"), [""; 0]);
+    let lacks = "Warning queues: LocalQueue team/main is not on west: its jobs go to the others";
+    assert_eq!(named("west"), [lacks]);
+    assert_eq!(faults(fleet::check_queues(&facts, &[])), [lacks]);
+}
+
+#[test]
+fn kinds_of_a_named_cluster_are_said_to_be_unknown() {
+    let kinds = |clusters: &[&str], workers: &[&str]| {
+        let mut args = Args::of_namespace("switchyard-system");
+        args.clusters = clusters.iter().map(|name| (*name).to_owned()).collect();
+        args.workers = workers.iter().map(|name| ((*name).to_owned(), "file".into())).collect();
+        fleet::check_kinds(&facts(), &args)
+    };
+    let line = kinds(&["east", "nowhere"], &[]).unwrap();
+    assert_eq!(
+        faults(vec![line.clone()]),
+        ["Warning kinds: not compared with east: the hub's objects do not name its kinds of jobs"]
+    );
+    assert_eq!(
+        line.mend.unwrap(),
+        "switchyard check --worker east=KUBECONFIG compares both configurations"
+    );
+    assert_eq!(kinds(&[], &[]), None);
+    assert_eq!(kinds(&["east"], &["east"]), None, "it is compared");
+}
+
+#[test]
+fn unknown_check_is_answered_with_the_names() {
+    let parse = |words: &[&str]| {
+        let words = ["switchyard", "check"].iter().chain(words);
+        crate::Args::try_parse_from(words).map(|args| args.command)
+    };
+    let Ok(Command::Check(args)) = parse(&["--explain", "agents-door"]) else {
+        panic!("it is a name")
+    };
+    assert_eq!(args.explain, Some(CheckName::AgentsDoor));
+    let error = parse(&["--explain", "queue"]).unwrap_err().to_string();
+    assert!(error.contains("'queue'") && error.contains("freshness, clusters"), "{error}");
+    assert!(parse(&["--explain", "queues", "--cluster", "east"]).is_err());
+}
+
+#[test]
+fn report_names_the_command_behind_each_finding() {
+    let section = Section {
+        name: "Cluster: hub".to_owned(),
+        lines: vec![
+            Line::ok(CheckName::Crds, "all are there"),
+            Line::warning(CheckName::Queues, "one is missing", "make it"),
+        ],
+    };
+    let report = Report::new(vec![section]);
+    insta::assert_snapshot!(report.text());
+    insta::assert_snapshot!(serde_json::to_string_pretty(&report.sections).unwrap());
 }
 
 #[test]

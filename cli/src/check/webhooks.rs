@@ -8,6 +8,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use super::dry_run::Denial;
+use super::explain::CheckName;
 use super::facts::ClusterFacts;
 use super::mode::Mode;
 use super::report::Line;
@@ -24,13 +25,13 @@ pub(super) fn check_webhooks(facts: &ClusterFacts, mode: Mode) -> Vec<Line> {
 fn check_registration(facts: &ClusterFacts, mode: Mode) -> Line {
     let (mutating, validating) = match (&facts.mutating, &facts.validating) {
         (Ok(mutating), Ok(validating)) => (mutating, validating),
-        (Err(error), _) | (_, Err(error)) => return Line::unread("webhooks", error),
+        (Err(error), _) | (_, Err(error)) => return Line::unread(CheckName::Webhooks, error),
     };
     let (Some(mutating), Some(validating)) = (mutating, validating) else {
         let mend =
             format!("helm upgrade, or kubectl apply --server-side --filename {}", mode.manifest());
         return Line::failure(
-            "webhooks",
+            CheckName::Webhooks,
             "the webhook configurations \"switchyard\" are missing",
             mend,
         );
@@ -50,7 +51,7 @@ fn check_registration(facts: &ClusterFacts, mode: Mode) -> Line {
         .collect();
     if bundles.is_empty() {
         return Line::failure(
-            "webhooks",
+            CheckName::Webhooks,
             "the webhook configurations are empty: jobs are neither suspended nor sent",
             "the leader fills them in: see `leader` and `rights`, and whether it is started with --webhook-listen",
         );
@@ -60,11 +61,11 @@ fn check_registration(facts: &ClusterFacts, mode: Mode) -> Line {
         .find(|(_, bundle)| bundle.is_none_or(|bundle| last_second(&bundle.0).is_none()))
     {
         Some((name, _)) => Line::failure(
-            "webhooks",
+            CheckName::Webhooks,
             format!("webhook {name} has no CA bundle that can be read"),
             "restart the program: the leader writes its own; with cert-manager, see whether its Certificate is ready",
         ),
-        None => Line::ok("webhooks", format!("{} are registered", bundles.len())),
+        None => Line::ok(CheckName::Webhooks, format!("{} are registered", bundles.len())),
     }
 }
 
@@ -92,9 +93,11 @@ fn check_conversion(facts: &ClusterFacts) -> Option<Line> {
         all.iter().filter(|crd| !has_bundle(crd)).map(|crd| crd.name_any()).collect();
     Some(match (all.len(), without.as_slice()) {
         (0, _) => return None,
-        (count, []) => Line::ok("conversion", format!("v1beta1 of {count} kinds is converted")),
+        (count, []) => {
+            Line::ok(CheckName::Conversion, format!("v1beta1 of {count} kinds is converted"))
+        }
         (_, without) => Line::failure(
-            "conversion",
+            CheckName::Conversion,
             format!(
                 "no CA bundle for the conversion of {}: reading v1beta1 fails",
                 super::cluster::shorten(without)
@@ -113,40 +116,40 @@ fn check_certificate(facts: &ClusterFacts) -> Line {
         Ok(Some(secret)) => secret,
         Ok(None) => {
             return Line::failure(
-                "webhook-certificate",
+                CheckName::WebhookCertificate,
                 "the Secret switchyard-webhook-cert is missing",
                 mend,
             );
         }
-        Err(error) => return Line::unread("webhook-certificate", error),
+        Err(error) => return Line::unread(CheckName::WebhookCertificate, error),
     };
     let pem = secret.data.as_ref().and_then(|data| data.get("tls.crt"));
     let Some((from, to)) = pem.and_then(|pem| validity(&pem.0)) else {
         let message = "the Secret switchyard-webhook-cert has no certificate in tls.crt";
-        return Line::failure("webhook-certificate", message, mend);
+        return Line::failure(CheckName::WebhookCertificate, message, mend);
     };
     let (left, whole) = (to - now.as_second(), to - from);
     let until = Timestamp::from_second(to).map_or_else(|_| String::new(), |it| it.to_string());
     if now.as_second() < from {
         let mend = "synchronize the clocks: see `clocks`";
         return Line::failure(
-            "webhook-certificate",
+            CheckName::WebhookCertificate,
             "the webhooks' certificate is not valid yet",
             mend,
         );
     }
     match left {
         ..=0 => Line::failure(
-            "webhook-certificate",
+            CheckName::WebhookCertificate,
             format!("the webhooks' certificate ended at {until}"),
             mend,
         ),
         left if left * 10 < whole => Line::warning(
-            "webhook-certificate",
+            CheckName::WebhookCertificate,
             format!("renewal is overdue: it ends at {until}"),
             mend,
         ),
-        _ => Line::ok("webhook-certificate", format!("valid until {until}")),
+        _ => Line::ok(CheckName::WebhookCertificate, format!("valid until {until}")),
     }
 }
 
@@ -164,7 +167,7 @@ fn last_second(pem: &[u8]) -> Option<i64> {
 
 /// Checks the API server's answers to the dry runs.
 fn check_reachability(facts: &ClusterFacts) -> Vec<Line> {
-    let check = "webhooks-reachable";
+    let check = CheckName::WebhooksReachable;
     let mend = "see whether pods are ready, and whether the API server reaches them: NetworkPolicies, firewalls between control \
                 plane and nodes (port 9443), hostNetwork where the network of pods cannot be reached";
     let flavor = match &facts.dry_run.flavor {

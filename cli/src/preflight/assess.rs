@@ -91,6 +91,7 @@ pub(super) fn assess(facts: &FleetFacts) -> Report {
             stored_in_v1beta1,
             secrets: census.links.iter().filter(|link| link.kind == "Secret").count(),
             is_hub: census.is_hub,
+            is_of_helm: kueue.is_of_helm,
         }),
     }
 }
@@ -224,7 +225,7 @@ fn stored(crds: &[CustomResourceDefinition]) -> Option<Finding> {
         )
         .field("status.storedVersions")
         .mend("store them in v1beta2 while Kueue runs: docs/migrate.md#before")
-        .objects(&old)
+        .objects(old)
     })
 }
 
@@ -251,7 +252,8 @@ fn links(census: &Census) -> Vec<Finding> {
 
 /// Kinds whose objects all stay as they are.
 fn same_kinds(census: &Census) -> Vec<Finding> {
-    let has_finding = |kind: &str| census.findings().any(|finding| finding.subject == kind);
+    let has_finding =
+        |kind: &str| census.findings().any(|it| it.subject == kind && it.effect != Effect::Same);
     census
         .counts
         .iter()

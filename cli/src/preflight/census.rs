@@ -1,4 +1,5 @@
-//! Examines the objects of `kueue.x-k8s.io` one by one, and keeps only counts and the first names.
+//! Examines the objects of `kueue.x-k8s.io` one by one, and keeps only counts, and the names that a
+//! finding is about.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use kube::ResourceExt as _;
 use serde_json::Value;
 use switchyard_api::names;
 
-use super::report::{Effect, Finding, SHOWN};
+use super::report::{Effect, Finding};
 use super::schema::{self, Misfit};
 
 /// Annotations of later releases without an effect here.
@@ -89,9 +90,7 @@ impl Census {
         );
         let known = self.findings.entry(key).or_insert(finding);
         known.count += 1;
-        if known.objects.len() < SHOWN {
-            known.objects.push(name.to_owned());
-        }
+        known.objects.push(name.to_owned());
     }
 
     /// Compares it with Switchyard's schema.
@@ -147,11 +146,10 @@ impl Census {
         let assignments = object["status"]["admission"]["podSetAssignments"].as_array();
         if assignments.into_iter().flatten().any(|it| !it["topologyAssignment"].is_null()) {
             let finding = Finding::new(
-                Effect::Differs,
+                Effect::Same,
                 kind,
-                "it has a topology assignment, and no test takes such a Workload over",
-            )
-            .mend("try it on a copy of the cluster first; docs/topology.md lists what is placed in another way");
+                "it keeps its topology assignment, as a test of Jobs shows in both directions",
+            );
             self.add(finding, name);
         }
         let annotations = &object["metadata"]["annotations"];
@@ -226,12 +224,11 @@ impl Census {
     fn resource_flavor(&mut self, object: &Value, name: &str) {
         if object["spec"]["topologyName"].is_string() {
             let finding = Finding::new(
-                Effect::Differs,
+                Effect::Same,
                 "ResourceFlavor",
-                "topology-aware scheduling is new in Switchyard, and no test takes it over",
+                "Workloads keep their topology assignments; docs/topology.md says how later ones are placed",
             )
-            .field("spec.topologyName")
-            .mend("read docs/topology.md; a hub does not know the topologies of its workers");
+            .field("spec.topologyName");
             self.add(finding, name);
         }
     }
@@ -267,8 +264,8 @@ impl Census {
         self.add(finding, name);
     }
 
-    /// Objects of a kind that Switchyard does not have.
-    pub(super) fn record_unknown(&mut self, plural: &str, kind: &str, count: usize) {
+    /// Objects of a kind that Switchyard does not have: one page of their names.
+    pub(super) fn record_unknown(&mut self, plural: &str, kind: &str, names: &[String]) {
         let known = super::release::LATER_KINDS.iter().find(|(of, ..)| *of == plural);
         let (message, mend) = match known {
             Some((_, message, mend)) => (*message, *mend),
@@ -277,9 +274,9 @@ impl Census {
                 "docs/compatibility.md lists the kinds of later releases",
             ),
         };
-        let finding = Finding::new(Effect::NotSupported, kind, message).mend(mend);
-        let key = (finding.effect, finding.subject.clone(), None, finding.message.clone());
-        self.findings.insert(key, Finding { count, ..finding });
+        for name in names {
+            self.add(Finding::new(Effect::NotSupported, kind, message).mend(mend), name);
+        }
     }
 
     /// Whether Switchyard has the CRD.
@@ -292,8 +289,13 @@ impl Census {
 fn object_name(object: &Value) -> String {
     let metadata = &object["metadata"];
     let text = |field: &str| metadata[field].as_str().unwrap_or_default();
-    match text("namespace") {
-        "" => text("name").to_owned(),
-        namespace => format!("{namespace}/{}", text("name")),
+    full_name(text("namespace"), text("name"))
+}
+
+/// `namespace/name`, or the name alone.
+pub(super) fn full_name(namespace: &str, name: &str) -> String {
+    match namespace {
+        "" => name.to_owned(),
+        namespace => format!("{namespace}/{name}"),
     }
 }

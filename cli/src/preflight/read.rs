@@ -7,14 +7,14 @@ use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, PartialObjectMeta};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, ResourceExt as _};
 use switchyard_hub_pki::kubeconfig::{self, ExecPlugins};
 
 use super::Args;
 use super::assess::{FleetFacts, Installation};
-use super::census::{Census, ClusterLink};
+use super::census::{Census, ClusterLink, full_name};
 use super::release::Release;
 use super::settings::Settings;
 use super::workers::{Right, Unread, Worker, WorkerFacts};
@@ -105,7 +105,8 @@ fn or_note<T>(result: Result<T, String>, what: &str, unread: &mut Vec<String>) -
     result.map_err(|error| unread.push(format!("{what}: {error}"))).ok()
 }
 
-/// Records all objects of a CRD, page by page, so that memory does not grow with their number.
+/// Records all objects of a CRD, page by page, so that memory does not grow with their size. For a
+/// kind that Switchyard lacks, only names are read.
 async fn count(
     client: &Client,
     crd: &CustomResourceDefinition,
@@ -122,24 +123,27 @@ async fn count(
     let gvk = GroupVersionKind::gvk(GROUP, &version.name, kind);
     let resource = ApiResource::from_gvk_with_plural(&gvk, &crd.spec.names.plural);
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    if !census.knows(&crd.name_any()) {
-        let first = within(api.list_metadata(&ListParams::default().limit(1))).await?;
-        let more = usize::try_from(first.metadata.remaining_item_count.unwrap_or_default());
-        let found = first.items.len() + more.unwrap_or_default();
-        if found > 0 {
-            census.record_unknown(&crd.spec.names.plural, kind, found);
-        }
-        return Ok(());
-    }
+    let is_known = census.knows(&crd.name_any());
     let mut page = ListParams::default().limit(PAGE);
     loop {
-        let list = within(api.list(&page)).await?;
-        for object in &list.items {
-            let mut object = serde_json::to_value(object).map_err(|error| error.to_string())?;
-            object["apiVersion"] = resource.api_version.clone().into();
-            census.record(kind, &object);
-        }
-        match list.metadata.continue_ {
+        let metadata = if is_known {
+            let list = within(api.list(&page)).await?;
+            for object in &list.items {
+                let mut object = serde_json::to_value(object).map_err(|error| error.to_string())?;
+                object["apiVersion"] = resource.api_version.clone().into();
+                census.record(kind, &object);
+            }
+            list.metadata
+        } else {
+            let list = within(api.list_metadata(&page)).await?;
+            let name = |it: &PartialObjectMeta<_>| {
+                full_name(&it.namespace().unwrap_or_default(), &it.name_any())
+            };
+            let names: Vec<String> = list.items.iter().map(name).collect();
+            census.record_unknown(&crd.spec.names.plural, kind, &names);
+            list.metadata
+        };
+        match metadata.continue_ {
             Some(token) if !token.is_empty() => page = page.continue_token(&token),
             _ => return Ok(()),
         }

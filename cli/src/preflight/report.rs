@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-/// Names that a finding keeps.
-pub(super) const SHOWN: usize = 5;
+/// Names of a finding in text. JSON has all.
+const SHOWN: usize = 5;
 
 /// The effect of a takeover on an object, a field or a gate.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,7 +36,7 @@ pub struct Finding {
     pub effect: Effect,
     /// A kind, `configuration`, `feature gate`, `Kueue`, `Kubernetes` or `worker`.
     pub subject: String,
-    /// The first of the objects, as `namespace/name`.
+    /// The objects, as `namespace/name`, or the feature gates.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<String>,
     /// Number of objects; 0 where it is about none.
@@ -81,16 +81,15 @@ impl Finding {
         Self { objects: vec![name.into()], count: 1, ..self }
     }
 
-    /// Names the first of several objects.
-    pub(super) fn objects(self, names: &[String]) -> Self {
-        let first = names.iter().take(SHOWN).cloned().collect();
-        Self { objects: first, count: names.len(), ..self }
+    pub(super) fn objects(self, names: Vec<String>) -> Self {
+        Self { count: names.len(), objects: names, ..self }
     }
 
     fn text(&self) -> String {
         let field = self.field.as_ref().map(|field| format!(" {field}")).unwrap_or_default();
-        let names = self.objects.join(", ");
-        let objects = match (self.count, self.count.saturating_sub(self.objects.len())) {
+        let shown = &self.objects[..self.objects.len().min(SHOWN)];
+        let names = shown.join(", ");
+        let objects = match (self.count, self.count.saturating_sub(shown.len())) {
             (0, _) => String::new(),
             (_, 0) => format!(" ({names})"),
             (count, _) if names.is_empty() => format!(" ({count})"),

@@ -1,7 +1,9 @@
 //! Checks Kueue's configuration file and its feature gates.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
-use switchyard_config::{ConfigError, Configuration};
+use switchyard_config::{ConfigError, Configuration, gates};
 
 use super::release::{ON_LATER, Release};
 use super::report::{Effect, Finding};
@@ -10,6 +12,10 @@ use super::report::{Effect, Finding};
 const FILE: &str = "configuration";
 /// Kueue's default dispatcher.
 const ALL_AT_ONCE: &str = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once";
+
+/// The gate with another default than Kueue's: a path outside the folder of kubeconfigs is always
+/// refused.
+const OTHER_DEFAULT: &str = "MultiKueueKubeConfigPathValidation";
 
 /// Kueue's settings.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +47,7 @@ impl Settings {
             if is_hub {
                 findings.push(best_fit());
             }
+            findings.extend(self.same_gates(&Configuration::default(), release, &findings));
             return findings;
         };
         let mut findings = Vec::new();
@@ -86,7 +93,34 @@ impl Settings {
         if findings.is_empty() {
             findings.push(Finding::new(Effect::Same, FILE, "every field and gate has its effect"));
         }
+        findings.extend(self.same_gates(&config, release, &findings));
         findings
+    }
+
+    /// The gates that stay as they are: the file's, and those with the same default. Defaults of
+    /// other releases are not known.
+    fn same_gates(
+        &self,
+        config: &Configuration,
+        release: Option<Release>,
+        findings: &[Finding],
+    ) -> Option<Finding> {
+        let has_known_defaults = release.is_some_and(|release| {
+            release.is_tested_minor() || (release >= Release::NEXT && !release.is_unknown())
+        });
+        let fields = findings.iter().filter_map(|finding| finding.field.as_deref());
+        let changed: BTreeSet<&str> =
+            fields.flat_map(|field| field.split(['.', ',', '='])).collect();
+        let (set, default): (Vec<&str>, Vec<&str>) = gates::names()
+            .filter(|name| !changed.contains(name))
+            .partition(|name| config.feature_gates.contains_key(*name));
+        let default =
+            default.into_iter().filter(|name| has_known_defaults && *name != OTHER_DEFAULT);
+        let names: Vec<String> = set.into_iter().chain(default).map(str::to_owned).collect();
+        (!names.is_empty()).then(|| {
+            let message = "on or off as in Kueue, by the file or by the same default";
+            Finding::new(Effect::Same, "feature gate", message).objects(names)
+        })
     }
 }
 

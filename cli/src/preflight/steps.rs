@@ -18,6 +18,8 @@ pub(super) struct Size {
     /// Kubeconfig Secrets of workers.
     pub(super) secrets: usize,
     pub(super) is_hub: bool,
+    /// Whether Helm installed Kueue.
+    pub(super) is_of_helm: bool,
 }
 
 pub(super) fn steps(size: &Size) -> Vec<Step> {
@@ -51,7 +53,10 @@ pub(super) fn steps(size: &Size) -> Vec<Step> {
     all.push(step(
         "Stop Kueue and delete its webhooks",
         gap,
-        "apply Kueue's manifests again and scale its Deployment up",
+        match size.is_of_helm {
+            true => "helm upgrade kueue, as in 'Back with Helm', starts Kueue again",
+            false => "apply Kueue's manifests again and scale its Deployment up",
+        },
         1,
         true,
         "step-by-step",

@@ -117,7 +117,11 @@ fn manager_of_next_release_lists_what_is_lost() {
     let file =
         "featureGates: {DynamicQuotaOrchestration: true, WorkloadPriorityClassDefaulting: true}\n";
     let mut facts = facts(Release::NEXT, file, &all);
-    facts.census.record_unknown("preemptionconfigs", "PreemptionConfig", 2);
+    let names: Vec<String> = (1..=7).map(|at| format!("rules-{at}")).collect();
+    let (first, second) = names.split_at(4);
+    for page in [first, second] {
+        facts.census.record_unknown("preemptionconfigs", "PreemptionConfig", page);
+    }
     facts.workers = vec![
         Worker {
             link: ClusterLink {
@@ -147,6 +151,58 @@ fn manager_of_next_release_lists_what_is_lost() {
     let report = Report { version: "0.0.0", ..assess(&facts) };
     assert!(report.is_refused);
     insta::assert_snapshot!(report.text());
+    let json = serde_json::to_value(&report).unwrap();
+    let findings = json["findings"].as_array().unwrap();
+    let finding = findings.iter().find(|it| it["subject"] == "PreemptionConfig").unwrap();
+    assert_eq!((&finding["objects"], &finding["count"]), (&json!(names), &json!(7)));
+}
+
+#[test]
+fn json_names_each_object_where_text_has_five() {
+    let old = || {
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "metadata": {"name": "x", "namespace": "team",
+            "annotations": {"kueue.x-k8s.io/wait-for-pods-ready": "{}"}}, "spec": {"podSets": []}})
+    };
+    let objects: Vec<(&str, Value)> = (0..1_200)
+        .map(|at| {
+            let mut object = old();
+            object["metadata"]["name"] = json!(format!("w-{at}"));
+            ("Workload", object)
+        })
+        .collect();
+    let report = assess(&facts(Release::NEXT, "", &objects));
+    let finding = report.findings.iter().find(|it| it.subject == "Workload").unwrap();
+    assert_eq!((finding.objects.len(), finding.count), (1_200, 1_200));
+    assert!(
+        report.text().contains("(team/w-0, team/w-1, team/w-2, team/w-3, team/w-4 and 1195 more)")
+    );
+}
+
+/// The gates that the report says to be the same.
+fn same_gates(release: Release, file: &str, flag: &str) -> Vec<String> {
+    let mut facts = facts(release, file, &[]);
+    facts.settings.gates = flag.to_owned();
+    let findings = assess(&facts).findings;
+    let same =
+        findings.into_iter().find(|it| it.effect == Effect::Same && it.subject == "feature gate");
+    same.map(|it| it.objects).unwrap_or_default()
+}
+
+#[test]
+fn gates_that_stay_the_same_are_listed() {
+    let all = switchyard_config::gates::names().count();
+    let file = "featureGates: {PriorityBoost: true, ShortWorkloadNames: true}";
+    let tested = same_gates(Release::TESTED, file, "");
+    assert_eq!(tested[0], "PriorityBoost", "those of the file come first");
+    // Without ShortWorkloadNames, which has no effect, and the gate with another default.
+    assert_eq!(tested.len(), all - 2);
+    assert!(!tested.iter().any(|it| it == "ShortWorkloadNames"), "{tested:?}");
+
+    let next = same_gates(Release::NEXT, file, "");
+    assert!(!next.iter().any(|it| it == "UnadmittedWorkloadsObservability"), "{next:?}");
+    assert_eq!(same_gates(Release::new(0, 18, 0), file, ""), ["PriorityBoost"]);
+    let by_flag = same_gates(Release::TESTED, "", "PriorityBoost=true");
+    assert!(!by_flag.iter().any(|it| it == "PriorityBoost"), "the file lacks it");
 }
 
 fn right(text: &str, resource: &str) -> Right {
@@ -211,7 +267,7 @@ fn dispatcher_of_a_manager_changes_unless_named() {
 )]
 #[case::topology(
     json!({"status": {"admission": {"podSetAssignments": [{"topologyAssignment": {"levels": []}}]}}}),
-    "Differs Workload: it has a topology assignment"
+    "Same Workload: it keeps its topology assignment"
 )]
 #[case::foreign_owner(
     json!({"metadata": {"ownerReferences": [{"apiVersion": "x.io/v1", "kind": "Own", "controller": true}]}}),
@@ -225,7 +281,7 @@ fn state_of_a_workload_has_an_effect(#[case] patch: Value, #[case] expected: &st
         }
     }
     let report = assess(&facts(Release::TESTED, "", &[("Workload", workload)]));
-    let found = not_same(&report);
+    let found = texts(&report, |_| true);
     assert!(found.iter().any(|it| it.starts_with(expected)), "{found:#?}");
 }
 

@@ -21,7 +21,7 @@ use crate::forward::Forward;
 pub use crate::names::{HUB, NAMESPACE};
 use crate::process::Process;
 use crate::wait::eventually;
-use crate::{Cluster, ClusterSpec, Environment, ports, queues, ready};
+use crate::{Cluster, ClusterSpec, Environment, NodeSpec, ports, queues, ready};
 pub use programs::account_in;
 use programs::{HubPorts, SwitchyardProgram, agent_program, hub_program, single_program};
 pub use tenant::{Tenant, TenantBuilder};
@@ -83,6 +83,13 @@ impl FleetBuilder {
         names: impl IntoIterator<Item = Name>,
     ) -> Self {
         self.hub = names.into_iter().fold(self.hub, ClusterSpec::controller);
+        self
+    }
+
+    /// Gives the hub's cluster a node, for the pods of Deployments.
+    #[must_use]
+    pub fn hub_node(mut self, node: NodeSpec) -> Self {
+        self.hub = self.hub.node(node);
         self
     }
 
@@ -344,6 +351,14 @@ impl Fleet {
     /// When its API server refuses an object.
     pub async fn reinstall_hub(&self) -> anyhow::Result<()> {
         self.hub().install().await?;
+        self.renew_hub_account().await
+    }
+
+    /// Renews the hub's kubeconfig, after its service account was made again.
+    ///
+    /// # Errors
+    /// When the API server has no such account.
+    pub async fn renew_hub_account(&self) -> anyhow::Result<()> {
         programs::account(self.hub(), "switchyard-hub").await.map(drop)
     }
 

@@ -1,5 +1,5 @@
-//! Takes over a live cluster from stock Kueue by the commands of `docs/migrate.md` as they stand there, and checks the defaults
-//! that both must share for it.
+//! Takes over a live cluster from stock Kueue, and gives it back, by the commands of `docs/migrate.md` as they stand there.
+//! Checks the defaults that both must share for it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,28 +14,31 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use switchyard_config::gates;
 use switchyard_e2e::single::Single;
-use switchyard_e2e::stock::{Kueue, NAMESPACE, Options};
+use switchyard_e2e::stock::{Kueue, NAMESPACE};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{
     Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, Part, Parts, fixture, job, queues,
 };
 
+use crate::common::kueue_chart::{self, DEPLOYMENT, IMAGE};
 use crate::common::shell::{self, Shell};
+use crate::takeover::start_kueue;
 
 /// Longer than anything here takes on a busy machine.
 const WAIT: Duration = Duration::from_secs(120);
 /// The page with the commands, and their heading.
 const PAGE: &str = "docs/migrate.md";
 const HEADING: &str = "## With Helm";
-/// The name in Kueue's manifests.
-const DEPLOYMENT: &str = "kueue-controller-manager";
-const IMAGE: &str = "registry.k8s.io/kueue/kueue:v0.19.2";
+const BACK: &str = "### Back with Helm";
+const SCALE_UP: &str =
+    "kubectl -n kueue-system scale deployment kueue-controller-manager --replicas=1";
 
-/// The commands under the heading, one after the other. Nothing pulls images here.
-fn commands() -> Vec<String> {
-    shell::commands(PAGE, HEADING)
+/// The commands under a heading, one after the other. Nothing pulls images here.
+fn commands(heading: &str) -> Vec<String> {
+    shell::commands(PAGE, heading)
         .into_iter()
-        .map(|line| line.replace("REGISTRY", "registry.example"))
+        .map(|line| line.replace("REGISTRY", "registry.example").replace("NAME...", "main"))
+        .map(|line| kueue_chart::from_module(&line))
         .collect()
 }
 
@@ -51,57 +54,147 @@ fn commands_of_the_guide_take_over_a_cluster_from_kueue() {
             .fold(ClusterSpec::new("one").nodes(nodes), ClusterSpec::controller);
         let environment = Environment::builder("from-kueue").cluster(spec).start().await.unwrap();
         let cluster = environment.cluster("one");
-        let kueue =
-            Kueue::start(cluster, &Options { webhooks: true, ..Options::default() }).await.unwrap();
-        installed(cluster).await;
+        let shell = Shell::new(&[cluster]).await;
+        kueue_chart::install(&shell);
+        let kueue = start_kueue(cluster).await;
         let namespace = cluster.namespace("team").await.unwrap();
         cluster.apply(queues::simple(&namespace, "main", &[("cpu", "1")])).await.unwrap();
-        let job =
-            |name: &str| JobBuilder::new(&namespace, name).queue("queue").cpu("1").run_forever();
-        job("first").create(&cluster.admin).await.unwrap();
-        let pod = pod_of(cluster, &namespace, "first").await;
-        job("second").create(&cluster.admin).await.unwrap();
+        let site = Site { cluster, shell, namespace };
+        site.create("first").await;
+        let pod = site.pod("first").await;
+        site.create("second").await;
 
-        let shell = Shell::new(&[cluster]).await;
-        preflight_sees_what_is_lost(cluster, &shell).await;
-        let commands = commands();
+        preflight_sees_what_is_lost(cluster, &site.shell).await;
+        let ours = site.takeover(kueue).await;
+        assert_eq!(site.pod("first").await, pod, "it was not restarted");
+        let second = site.next_starts("first", "second").await;
+
+        site.create("third").await;
+        let _kueue = site.back(ours).await;
+        assert_eq!(site.pod("second").await, second, "it was not restarted");
+        site.next_starts("second", "third").await;
+    });
+}
+
+/// The cluster with its jobs of one CPU each, of which one fits.
+struct Site<'a> {
+    cluster: &'a Cluster,
+    shell: Shell,
+    namespace: String,
+}
+
+impl Site<'_> {
+    async fn create(&self, name: &str) {
+        let job = JobBuilder::new(&self.namespace, name).queue("queue").cpu("1").run_forever();
+        job.create(&self.cluster.admin).await.unwrap();
+    }
+
+    async fn pod(&self, job: &str) -> Option<String> {
+        pod_of(self.cluster, &self.namespace, job).await
+    }
+
+    async fn waits(&self, job: &str) {
+        let waits = job::suspended(&self.cluster.admin, &self.namespace, job, WAIT, true).await;
+        assert!(waits.is_ok(), "no quota is free");
+    }
+
+    /// The next job waits until the running one is deleted. Returns its pod.
+    async fn next_starts(&self, running: &str, next: &str) -> Option<String> {
+        self.waits(next).await;
+        let jobs: Api<Job> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
+        jobs.delete(running, &DeleteParams::background()).await.unwrap();
+        self.pod(next).await
+    }
+
+    /// The replicas of Kueue and of Switchyard; -1 without a Deployment.
+    async fn replicas(&self) -> [i32; 2] {
+        let of = async |namespace, name| {
+            let deployments: Api<Deployment> =
+                Api::namespaced(self.cluster.admin.clone(), namespace);
+            let found = deployments.get_opt(name).await.unwrap();
+            found.map_or(-1, |it| it.spec.unwrap().replicas.unwrap())
+        };
+        [of(NAMESPACE, DEPLOYMENT).await, of("switchyard-system", "switchyard").await]
+    }
+
+    /// The number of objects with this word in their name.
+    fn count(&self, kind: &str, word: &str) -> usize {
+        let all = self.shell.run(&format!("kubectl get {kind} -o name"));
+        all.lines().filter(|line| line.contains(word)).count()
+    }
+
+    /// The commands with Helm. Before the installation, each is aborted once.
+    async fn takeover(&self, kueue: Kueue) -> Single {
+        let shell = &self.shell;
+        let commands = commands(HEADING);
         let [config, stop, unhook, install, see] = &commands[..] else {
             panic!("five commands: {commands:#?}")
         };
         shell.run(config);
         shell.run(stop);
-        assert_eq!(replicas(cluster, NAMESPACE, DEPLOYMENT).await, 0);
-        kueue.stop().await;
-        converts_behind_a_service(cluster).await;
-        assert_eq!(
-            shell.run(unhook).lines().count(),
-            2,
-            "both configurations; there is no APIService here"
-        );
-        shell.run(install);
-        assert_eq!(replicas(cluster, "switchyard-system", "switchyard").await, 2);
-        assert!(configured(cluster).await.contains("batch/job"), "what Kueue was told");
-        assert_eq!(
-            shell.run("kubectl get apiservice -o name | grep visibility.kueue").lines().count(),
-            2
-        );
+        assert_eq!(self.replicas().await, [0, -1]);
+        shell.run(shell::in_text(PAGE, SCALE_UP));
+        assert_eq!(self.replicas().await, [1, -1]);
 
-        let _ours = Single::start(cluster).await.unwrap();
-        let status = eventually(WAIT, "both jobs in the status", async || {
+        let stopped = async |kueue: Kueue| {
+            shell.run(stop);
+            kueue.stop().await;
+            kueue_chart::converts_behind_a_service(self.cluster).await;
+            let deleted = shell.run(unhook);
+            assert_eq!(deleted.lines().count(), 4, "configurations and APIServices");
+        };
+        stopped(kueue).await;
+        shell.run(&self::commands(BACK)[5]);
+        assert_eq!(self.replicas().await, [1, -1]);
+        assert_eq!(self.count("validatingwebhookconfiguration", "kueue"), 1);
+        let kueue = start_kueue(self.cluster).await;
+        self.waits("second").await;
+
+        stopped(kueue).await;
+        shell.run(install);
+        assert_eq!(self.replicas().await, [0, 2]);
+        assert!(configured(self.cluster).await.contains("batch/job"), "the file of Kueue");
+        assert_eq!(self.count("apiservice", "visibility.kueue"), 2);
+
+        let ours = Single::start(self.cluster).await.unwrap();
+        eventually(WAIT, "both jobs in the status", async || {
             let said = shell.run(see);
             ensure!(said.contains("first") && said.contains("second"), "{said}");
             Ok(())
-        });
-        status.await.unwrap();
-        assert_eq!(pod_of(cluster, &namespace, "first").await, pod, "it was not restarted");
-        assert!(
-            job::suspended(&cluster.admin, &namespace, "second", WAIT, true).await.is_ok(),
-            "no quota is free"
-        );
-        let jobs: Api<Job> = Api::namespaced(cluster.admin.clone(), &namespace);
-        jobs.delete("first", &DeleteParams::background()).await.unwrap();
-        pod_of(cluster, &namespace, "second").await;
-    });
+        })
+        .await
+        .unwrap();
+        ours
+    }
+
+    /// The way back with Helm.
+    async fn back(&self, ours: Single) -> Kueue {
+        let shell = &self.shell;
+        let commands = commands(BACK);
+        let [stop, uninstall, convert, hand_back, hold, start, held, open] = &commands[..] else {
+            panic!("eight commands: {commands:#?}")
+        };
+        shell.run(stop);
+        assert_eq!(self.replicas().await, [0, 0]);
+        assert_eq!(ours.stop().await, Some(0));
+        shell.run(uninstall);
+        assert_eq!(self.count("mutatingwebhookconfiguration", ""), 0);
+        assert_eq!(self.count("apiservice", "visibility.kueue"), 0);
+        assert_eq!(self.count("crd", "kueue.x-k8s.io"), 11, "Helm keeps them");
+        for command in [convert, hand_back, hold, start] {
+            shell.run(command);
+        }
+        assert_eq!(self.replicas().await, [1, -1]);
+        let owner = "{.metadata.annotations.meta\\.helm\\.sh/release-name}";
+        let crd = "kubectl get crd workloads.kueue.x-k8s.io";
+        assert_eq!(shell.run(&format!("{crd} -o jsonpath='{owner}'")), "kueue");
+        let fields = shell.run(&format!("{crd} -o yaml | grep -c 'Not part of Kueue' || true"));
+        assert_eq!(fields.trim(), "0", "the fields of Switchyard are gone");
+        let kueue = start_kueue(self.cluster).await;
+        shell.run(held);
+        shell.run(open);
+        kueue
+    }
 }
 
 /// The report of `switchyard migrate preflight`, and its exit code.
@@ -163,6 +256,9 @@ async fn preflight_sees_what_is_lost(cluster: &Cluster, shell: &Shell) {
     assert_eq!((code, &report["isRefused"]), (2, &true.into()), "{report:#}");
     assert_eq!(found(&report, "refused"), ["Workload spec.podSets[].minCount"], "{report:#}");
     assert_eq!(found(&report, "notSupported"), ["PreemptionConfig "], "{report:#}");
+    let findings = report["findings"].as_array().unwrap();
+    let lost = findings.iter().find(|it| it["subject"] == "PreemptionConfig").unwrap();
+    assert_eq!(lost["objects"], json!(["all"]), "{report:#}");
     let gate = "feature gate UnadmittedWorkloadsObservability".to_owned();
     assert!(found(&report, "differs").contains(&gate), "{report:#}");
 
@@ -245,51 +341,6 @@ fn feature_gates_are_as_they_are_in_kueue_where_nothing_is_said() {
         };
         assert!(same, "{name} is of {stage} there, and of {ours:?} here");
     }
-}
-
-/// The objects of Kueue's installation that the commands expect; Kueue itself is a process here.
-async fn installed(cluster: &Cluster) {
-    let labels = json!({"control-plane": "controller-manager"});
-    let container = json!({"name": "manager", "image": IMAGE});
-    let source = Parts::new().unwrap().own_source_dir(Part::Kueue).unwrap();
-    let config =
-        fs::read_to_string(source.join("config/components/manager/controller_manager_config.yaml"))
-            .unwrap();
-    let deployment = json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": DEPLOYMENT, "namespace": NAMESPACE},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-        },
-    });
-    let config = json!({
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "kueue-manager-config", "namespace": NAMESPACE},
-        "data": {"controller_manager_config.yaml": config},
-    });
-    cluster.apply([deployment, config]).await.unwrap();
-}
-
-/// Kueue's manifests have its conversion behind a Service, where no server answers once its pods are gone.
-async fn converts_behind_a_service(cluster: &Cluster) {
-    let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
-    for crd in crds.list(&ListParams::default()).await.unwrap() {
-        if crd.spec.conversion.as_ref().is_some_and(|conversion| conversion.webhook.is_some()) {
-            let service = json!({"name": "kueue-webhook-service", "namespace": NAMESPACE, "path": "/convert"});
-            let client: Value = json!({"url": null, "service": service});
-            let patch = json!({"spec": {"conversion": {"webhook": {"clientConfig": client}}}});
-            let name = crd.metadata.name.unwrap();
-            crds.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-        }
-    }
-}
-
-async fn replicas(cluster: &Cluster, namespace: &str, name: &str) -> i32 {
-    let deployments: Api<Deployment> = Api::namespaced(cluster.admin.clone(), namespace);
-    deployments.get(name).await.unwrap().spec.unwrap().replicas.unwrap()
 }
 
 /// The configuration that the chart gives Switchyard.

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use switchyard_api::v1beta2::MultiKueueCluster;
+use switchyard_api::v1beta2::{ClusterQueue, MultiKueueCluster};
 use switchyard_e2e::fleet::{Fleet, HUB, NAMESPACE};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, fixture, paths, queues};
@@ -46,7 +46,7 @@ async fn faults(cluster: &Cluster, words: &[&str]) -> anyhow::Result<Vec<String>
         .map(|line| {
             assert!(
                 line["mend"].is_string()
-                    && line["link"].as_str().unwrap().starts_with("docs/checks.md#"),
+                    && line["explain"].as_str().unwrap().starts_with("switchyard check --explain "),
                 "{line}"
             );
             let word = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
@@ -119,6 +119,15 @@ fn check_finds_what_is_broken_in_a_fleet() {
             "{text}"
         );
         assert!(text.contains("ok       agents-door: the hub answers at https://"), "{text}");
+        assert!(
+            text.contains("ok       flavors: workers have the flavors and resources"),
+            "{text}"
+        );
+
+        let explained = ["check", "--explain", "queues"];
+        let (_, text) = switchyard(Path::new("/nonexistent"), &explained).await.unwrap();
+        assert!(text.starts_with("queues\n\nA LocalQueue that sends jobs"), "{text}");
+        serves_v1beta1(fleet.worker("east"), team.name()).await;
 
         // A queue and a namespace that the worker does not have.
         let namespace =
@@ -158,6 +167,28 @@ fn check_finds_what_is_broken_in_a_fleet() {
         finds(hub, &[], "warning freshness: no hub leads").await;
         finds(hub, &[], "failure webhooks-reachable").await;
     });
+}
+
+/// A worker with an agent takes a manifest of Kueue's v0.9 era, and shows it in both versions.
+async fn serves_v1beta1(worker: &Cluster, flavor: &str) {
+    let resources = json!([{"name": "cpu", "nominalQuota": "1"}]);
+    let group =
+        json!({"coveredResources": ["cpu"], "flavors": [{"name": flavor, "resources": resources}]});
+    let object = json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ClusterQueue", "metadata": {"name": "old"},
+        "spec": {"cohort": "all", "flavorFungibility": {"whenCanBorrow": "Borrow"}, "resourceGroups": [group]},
+    });
+    worker.apply([object]).await.unwrap();
+    let queues: Api<ClusterQueue> = Api::all(worker.admin.clone());
+    let queue = queues.get("old").await.unwrap();
+    assert_eq!(queue.spec.cohort_name.as_deref(), Some("all"));
+    let fungibility = serde_json::to_value(&queue.spec.flavor_fungibility).unwrap();
+    assert_eq!(fungibility["whenCanBorrow"], "MayStopSearch", "the name in v1beta2");
+    let older = worker.dynamic("kueue.x-k8s.io/v1beta1", "ClusterQueue", "").await.unwrap();
+    let older = older.get("old").await.unwrap().data;
+    assert_eq!(older["spec"]["cohort"], "all");
+    assert_eq!(older["spec"]["flavorFungibility"]["whenCanBorrow"], "Borrow");
+    queues.delete("old", &DeleteParams::default()).await.unwrap();
 }
 
 #[test]
@@ -392,6 +423,33 @@ fn a_worker_without_an_agent_is_added_from_its_context() {
         let (done, printed) = add(&["--with-kubeconfig", file.to_str().unwrap()]);
         assert!(!done && printed.contains("the worker refuses its credential"), "{printed}");
         assert_eq!(secret(&fleet).await, before);
+
+        // A kubeconfig from elsewhere replaces it, and adds the cluster again after its deletion.
+        let token = |kubeconfig: &Value| kubeconfig["users"][0]["user"]["token"].clone();
+        let west = fleet.worker("west");
+        let (_, made) = west.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+        let file = fleet.hub().state_dir().join("made.kubeconfig");
+        std::fs::write(&file, &made).unwrap();
+        let made: Value = serde_saphyr::from_str(&made).unwrap();
+        let by_file = ["--with-kubeconfig", file.to_str().unwrap()];
+        let before = session().await;
+        let (done, printed) = add(&by_file);
+        assert!(done && printed.contains("west is connected."), "{printed}");
+        assert_ne!(session().await, before, "the connection is that of the file");
+        assert_eq!(token(&secret(&fleet).await), token(&made));
+
+        clusters.delete("west", &DeleteParams::default()).await.unwrap();
+        eventually(SOON, "the MultiKueueCluster to be gone", async || {
+            ensure!(clusters.get_opt("west").await?.is_none(), "it is there");
+            Ok(())
+        })
+        .await
+        .unwrap();
+        let secrets: Api<Secret> = Api::namespaced(fleet.hub().admin.clone(), NAMESPACE);
+        secrets.delete("west-kubeconfig", &DeleteParams::default()).await.unwrap();
+        let (done, printed) = add(&by_file);
+        assert!(done && printed.contains("west is connected."), "{printed}");
+        assert_eq!(token(&secret(&fleet).await), token(&made));
     });
 }
 

@@ -1,6 +1,6 @@
-//! A stock MultiKueue manager with two workers in full use moves to Switchyard and back, as
-//! docs/migrate.md says. Jobs run, wait on the workers, and wait on the manager. No job restarts or
-//! runs twice, and waiting jobs go on.
+//! A stock MultiKueue manager with two workers in full use moves to Switchyard and back, by the
+//! commands of the migration guide. Jobs run, wait on the workers, and wait on the manager. No job
+//! restarts or runs twice, and waiting jobs go on.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,19 +8,23 @@ use std::time::Duration;
 use anyhow::ensure;
 use clap::Parser as _;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 use switchyard_api::conditions;
-use switchyard_api::v1beta2::{ClusterQueue, Workload};
+use switchyard_api::v1beta2::Workload;
 use switchyard_e2e::fleet::{Fleet, HUB, NAMESPACE, Tenant};
 use switchyard_e2e::single::Single;
 use switchyard_e2e::stock::{self, Kueue, Options};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, JobBuilder, NodeSpec, fixture, job, queues};
 
+use crate::common::kueue_chart;
+use crate::common::shell::{self, Shell};
+
 const SOON: Duration = Duration::from_secs(180);
+const PAGE: &str = "docs/migrate.md";
 const WORKERS: [&str; 2] = ["west", "east"];
 
 /// A job as the manager's webhook would make it.
@@ -152,34 +156,44 @@ async fn objects(fleet: &Fleet, namespace: &str) {
     hub.apply(objects).await.unwrap();
 }
 
-async fn set_stop_policy(hub: &Cluster, policy: &str) {
-    let queues: Api<ClusterQueue> = Api::all(hub.admin.clone());
-    let patch = Patch::Merge(json!({"spec": {"stopPolicy": policy}}));
-    queues.patch("all", &PatchParams::default(), &patch).await.unwrap();
+/// The commands under a heading. Nothing pulls images here, and Helm waits as Helm 3 does.
+fn commands(heading: &str) -> Vec<String> {
+    let local = |line: String| {
+        let line = line.replace("REGISTRY", "registry.example").replace("NAME...", "all");
+        kueue_chart::from_module(&line.replace("=ClusterIP --wait", "=ClusterIP --wait=legacy"))
+    };
+    shell::commands(PAGE, heading).into_iter().map(local).collect()
+}
+
+/// The manager as its pods would run it.
+async fn start_manager(hub: &Cluster) -> Kueue {
+    Kueue::start(hub, &Options { webhooks: true, ..Options::default() }).await.unwrap()
 }
 
 /// The way back, as docs/migrate.md has it.
-async fn back_to_kueue(fleet: &Fleet) -> Kueue {
-    let hub = fleet.hub();
+async fn back_to_kueue(fleet: &Fleet, shell: &Shell) -> Kueue {
+    let commands = commands("### Back with Helm");
+    let [stop, uninstall, convert, hand_back, hold, start, held, open] = &commands[..] else {
+        panic!("eight commands: {commands:#?}")
+    };
+    shell.run(stop);
     fleet.kill(HUB);
-    Single::unregister(hub).await.unwrap();
-    println!("hub: {}", switchyard(hub, &["migrate", "hand-back"]).await);
+    for command in [uninstall, convert, hand_back] {
+        shell.run(command);
+    }
     for worker in WORKERS {
         let worker = fleet.worker(worker);
         let released = switchyard(worker, &["migrate", "hand-back", "--copies"]).await;
         println!("{}: {released}", worker.name());
     }
-    set_stop_policy(hub, "Hold").await;
-    let manager = Kueue::start(hub, &Options::default()).await.unwrap();
-    let queues: Api<ClusterQueue> = Api::all(hub.admin.clone());
-    eventually(SOON, "the queue to be stopped", async || {
-        let status = queues.get("all").await?.status.unwrap_or_default();
-        ensure!(conditions::is_false(&status.conditions, conditions::ACTIVE), "{status:?}");
-        Ok(())
-    })
-    .await
-    .unwrap();
-    set_stop_policy(hub, "None").await;
+    shell.run(hold);
+    shell.run(start);
+    let manager = start_manager(fleet.hub()).await;
+    shell.run(held);
+    shell.run(open);
+    for worker in WORKERS {
+        shell.run(&format!("kubectl -n {NAMESPACE} delete secret {worker}"));
+    }
     manager
 }
 
@@ -231,15 +245,47 @@ async fn admitted(hub: &Cluster, namespace: &str, jobs: &[&str]) {
     }
 }
 
-/// The way to Switchyard: its CRDs, kubeconfigs where the hub looks for them, the hub.
-async fn to_switchyard(fleet: &Fleet) {
+/// The commands up to the installation of Switchyard, whose pods are played.
+async fn install(fleet: &Fleet, shell: &Shell, manager: Kueue) {
+    let commands = commands("## A MultiKueue manager");
+    let [_preflight, config, stop, unhook, namespace, secret, install, change] = &commands[..]
+    else {
+        panic!("eight commands: {commands:#?}")
+    };
+    shell.run(config);
+    shell.run(stop);
+    manager.stop().await;
+    kueue_chart::converts_behind_a_service(fleet.hub()).await;
+    shell.run(unhook);
+    // The harness has made it.
+    assert_eq!(namespace, &format!("kubectl create namespace {NAMESPACE}"));
+    let hub = &fleet.hub().admin;
+    for worker in WORKERS {
+        shell.run(&secret.replace("NAME", worker));
+        let of = async |namespace| {
+            let secrets: Api<Secret> = Api::namespaced(hub.clone(), namespace);
+            secrets.get(worker).await.unwrap().data
+        };
+        assert_eq!(of(NAMESPACE).await, of(stock::NAMESPACE).await, "{worker}");
+    }
+    shell.run(install);
+    let services: Api<Service> = Api::namespaced(hub.clone(), NAMESPACE);
+    let kind = async || services.get("switchyard-hub").await.unwrap().spec.unwrap().type_;
+    assert_eq!(kind().await.as_deref(), Some("ClusterIP"));
+    shell.run(change);
+    assert_eq!(kind().await.as_deref(), Some("LoadBalancer"));
+}
+
+/// The way to Switchyard: the commands, new tokens for the same workers, the hub.
+async fn to_switchyard(fleet: &Fleet, shell: &Shell, manager: Kueue) {
+    install(fleet, shell, manager).await;
     let hub = fleet.hub();
-    hub.install().await.unwrap();
     for worker in WORKERS {
         let (_, kubeconfig) =
             fleet.worker(worker).service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
         hub.apply([queues::kubeconfig_secret(NAMESPACE, worker, &kubeconfig)]).await.unwrap();
     }
+    fleet.renew_hub_account().await.unwrap();
     fleet.start_hub().await.unwrap();
     for worker in WORKERS {
         fleet.connected(worker).await.unwrap();
@@ -251,18 +297,25 @@ fn manager_with_two_workers_moves_to_switchyard_and_back() {
     fixture::run(async {
         let worker = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(16));
         let [west, east] = WORKERS.map(worker);
-        let fleet = Fleet::builder("both-ways").bare(west).bare(east).start().await.unwrap();
+        // Helm waits for the pods of Deployments on the hub.
+        let controllers =
+            ["deployment-controller", "replicaset-controller", "endpointslice-controller"];
+        let fleet = Fleet::builder("both-ways").hub_controllers(controllers);
+        let fleet = fleet.hub_node(NodeSpec::new("pods").cpu(8)).bare(west).bare(east);
+        let fleet = fleet.start().await.unwrap();
         let hub = fleet.hub();
         // At first there is none of Switchyard.
         fleet.kill(HUB);
         Single::unregister(hub).await.unwrap();
+        let shell = Shell::new(&[hub]).await;
+        kueue_chart::install(&shell);
         let options = Options::default();
-        let (manager, _west, _east) = tokio::try_join!(
-            Kueue::start(hub, &options),
+        let (manager, west, east) = tokio::join!(
+            start_manager(hub),
             Kueue::start(fleet.worker("west"), &options),
             Kueue::start(fleet.worker("east"), &options),
-        )
-        .unwrap();
+        );
+        let _workers = (west.unwrap(), east.unwrap());
         let namespace = &hub.namespace("both").await.unwrap();
         objects(&fleet, namespace).await;
 
@@ -282,8 +335,12 @@ fn manager_with_two_workers_moves_to_switchyard_and_back() {
         admitted(hub, namespace, &["a", "b", "c", "d"]).await;
         preflight_reads_the_workers(hub).await;
 
-        manager.stop().await;
-        to_switchyard(&fleet).await;
+        // Aborted before the hub has connected.
+        install(&fleet, &shell, manager).await;
+        let manager = back_to_kueue(&fleet, &shell).await;
+        kept(&with_kueue, &places(&fleet, namespace).await.unwrap());
+
+        to_switchyard(&fleet, &shell, manager).await;
         // The end of d, during the gap or after it, makes room for one that waits.
         job::complete(&hub.admin, namespace, "d", SOON).await.unwrap();
         let started = run(&fleet, namespace, 4, &["a", "b", "c"]).await;
@@ -301,7 +358,7 @@ fn manager_with_two_workers_moves_to_switchyard_and_back() {
         }
         one_waits_on_a_worker(&fleet, namespace).await;
 
-        let _manager = back_to_kueue(&fleet).await;
+        let _manager = back_to_kueue(&fleet, &shell).await;
         delete(hub, namespace, "b").await;
         let back = run(&fleet, namespace, 4, &["c", "e", "f", "g"]).await;
         kept(&with_switchyard, &back);

@@ -4,10 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt as _;
 use switchyard_api::names;
-use switchyard_api::v1beta2::{
-    AdmissionCheck, FlavorMapping, FlavorPinPolicy, MultiKueueCluster, MultiKueueConfig,
-    QuotaManagement,
-};
+use switchyard_api::v1beta2::{AdmissionCheck, FlavorMapping, MultiKueueCluster, MultiKueueConfig};
 use switchyard_dispatcher::{ClusterConfig, DispatchEvent, FlavorName, Name, PinRules};
 
 use crate::api_objects::{is_declared_lost, is_unable, parameters};
@@ -107,13 +104,8 @@ fn pin_rules(config: &MultiKueueConfig) -> PinRules {
         flavor: name(mapping.flavor),
         worker_flavor: name(mapping.worker_flavor),
     };
-    // With automated quota, the hub's one flavor stands for those of all workers.
-    let default = match config.spec.quota_management.unwrap_or_default() {
-        QuotaManagement::Manual => FlavorPinPolicy::Pinned,
-        QuotaManagement::Automated => FlavorPinPolicy::None,
-    };
     PinRules {
-        is_off: pinning.policy.unwrap_or(default) == FlavorPinPolicy::None,
+        is_off: !config.spec.pins_flavors(),
         mapping: pinning.mapping.into_iter().map(entry).collect(),
     }
 }

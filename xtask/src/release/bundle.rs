@@ -41,13 +41,18 @@ impl Bundle {
         self.programs.iter().filter(move |program| program.name == name)
     }
 
-    /// The command line, packed with the README, once for each architecture.
+    /// The command line, packed with the README and the license, once for each architecture.
     pub(crate) fn command_line_archives(&self) -> anyhow::Result<Vec<CommandLineArchive>> {
-        let readme = fs::read(run::root().join("README.md")).context("cannot read README.md")?;
+        let read = |name: &str| {
+            let bytes = fs::read(run::root().join(name));
+            bytes.with_context(|| format!("cannot read {name}"))
+        };
+        let (readme, license) = (read("README.md")?, read("LICENSE")?);
         let pack = |program: &Program| {
             let entries = [
                 Entry::program("switchyard", program.bytes.clone()),
                 Entry::file("README.md", readme.clone()),
+                Entry::file("LICENSE", license.clone()),
             ];
             let architecture = program.architecture.clone();
             let name = format!("switchyard-{}-linux-{architecture}.tar.gz", self.source.version);

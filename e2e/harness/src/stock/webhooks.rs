@@ -30,10 +30,13 @@ pub(super) async fn register(
 ) -> anyhow::Result<()> {
     let ca_bundle = base64::engine::general_purpose::STANDARD.encode(authority);
     let client = |path: &str| json!({"url": format!("https://127.0.0.1:{port}{path}"), "caBundle": ca_bundle});
+    // Kueue's chart has registered Services, which have no server here.
+    unregister(cluster).await?;
     let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
     for kind in CONVERTED {
-        let webhook =
-            json!({"clientConfig": client("/convert"), "conversionReviewVersions": ["v1"]});
+        let mut client = client("/convert");
+        client["service"] = Value::Null;
+        let webhook = json!({"clientConfig": client, "conversionReviewVersions": ["v1"]});
         let patch = json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": webhook}}});
         crds.patch(
             &format!("{kind}.kueue.x-k8s.io"),
@@ -69,12 +72,24 @@ fn elsewhere() -> Value {
     json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": values}]})
 }
 
-/// Deletes both configurations.
+/// Deletes both configurations, as far as they exist.
 pub(super) async fn unregister(cluster: &Cluster) -> anyhow::Result<()> {
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.admin.clone());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.admin.clone());
     let params = DeleteParams::default();
-    mutating.delete(&format!("{PREFIX}mutating-webhook-configuration"), &params).await?;
-    validating.delete(&format!("{PREFIX}validating-webhook-configuration"), &params).await?;
-    Ok(())
+    let deleted = [
+        mutating.delete(&format!("{PREFIX}mutating-webhook-configuration"), &params).await.err(),
+        validating
+            .delete(&format!("{PREFIX}validating-webhook-configuration"), &params)
+            .await
+            .err(),
+    ];
+    match deleted.into_iter().flatten().find(|error| !is_missing(error)) {
+        Some(error) => Err(error.into()),
+        None => Ok(()),
+    }
+}
+
+fn is_missing(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod events;
 pub(crate) mod helm;
+pub(crate) mod kueue_chart;
 pub(crate) mod random;
 pub(crate) mod shell;
 

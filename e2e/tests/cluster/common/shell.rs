@@ -10,14 +10,18 @@ use anyhow::ensure;
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, Part, Parts, paths};
 
-/// The commands of a section with its subsections, one after the other: the indented lines, with
-/// continued lines joined.
+/// The commands of a section, one after the other, up to the next heading of any level.
 pub(crate) fn commands(page: &str, heading: &str) -> Vec<String> {
     let text = fs::read_to_string(paths::root().join(page)).unwrap();
     let (_, section) = text.split_once(&format!("\n{heading}\n")).expect("the heading");
-    let level = |line: &str| line.find(|it| it != '#').unwrap_or(0);
-    let is_inside = |line: &&str| !(1..=level(heading)).contains(&level(line));
-    lines(&section.lines().take_while(is_inside).collect::<Vec<_>>().join("\n"))
+    lines(section.split("\n#").next().unwrap_or_default())
+}
+
+/// A command that a page has in its text. It must be there.
+pub(crate) fn in_text<'a>(page: &str, command: &'a str) -> &'a str {
+    let text = fs::read_to_string(paths::root().join(page)).unwrap();
+    assert!(text.contains(&format!("`{command}`")), "{page} lacks {command}");
+    command
 }
 
 /// The commands of a whole page that work on clusters. Output that the page shows is left out: it
@@ -29,10 +33,29 @@ pub(crate) fn commands_of_page(page: &str) -> Vec<String> {
     lines(&text).into_iter().filter(is_one).collect()
 }
 
+/// The indented lines. A line that is indented further, or ends a loop, continues the one before.
 fn lines(text: &str) -> Vec<String> {
-    let code = text.lines().filter_map(|line| line.strip_prefix("    "));
-    let code = code.collect::<Vec<_>>().join("\n").replace("\\\n", "");
-    code.lines().map(ToOwned::to_owned).collect()
+    let mut commands: Vec<String> = Vec::new();
+    let mut is_inside = false;
+    for line in text.lines() {
+        let Some(code) = line.strip_prefix("    ") else {
+            is_inside = false;
+            continue;
+        };
+        let continues = code.starts_with(' ') || code == "done";
+        match commands.last_mut().filter(|_| is_inside) {
+            Some(command) if continues => {
+                command.push('\n');
+                command.push_str(code);
+            }
+            _ if continues => {}
+            _ => {
+                commands.push(code.to_owned());
+                is_inside = true;
+            }
+        }
+    }
+    commands.into_iter().map(|command| command.replace("\\\n", "")).collect()
 }
 
 /// A shell in the repository's root, for a user with every right on some clusters. The name of a
