@@ -151,18 +151,58 @@ async fn check_before_installation(client: &Client, namespace: &str) -> Section 
     let facts = ClusterFacts::read_boxed(client, namespace).await;
     let mut lines = cluster::check_server(&facts);
     if facts.server.is_ok() {
-        lines.push(match rights::missing_to_install(client, namespace).await {
-            Err(error) => Line::unread(CheckName::InstallRights, &error),
-            Ok(missing) if missing.is_empty() => Line::ok(CheckName::InstallRights, "you have the rights to install"),
-            Ok(missing) => Line::failure(
-                CheckName::InstallRights,
-                format!("you may not: {}", cluster::shorten(&missing)),
-                "have an administrator install it, or grant you cluster-admin for the time of the installation",
-            ),
-        });
+        let has_namespace = facts
+            .namespaces
+            .as_ref()
+            .is_ok_and(|all| all.iter().any(|it| it.metadata.name.as_deref() == Some(namespace)));
+        match rights::missing_to_install(client, namespace, has_namespace).await {
+            Err(error) => lines.push(Line::unread(CheckName::InstallRights, &error)),
+            Ok(missing) => lines.extend(install_lines(&missing)),
+        }
         lines.extend(check_for_kueue(&facts));
     }
     Section { name: "Before an installation".to_owned(), lines }
+}
+
+/// The lines about rights to install that the caller lacks.
+fn install_lines(missing: &rights::MissingToInstall) -> Vec<Line> {
+    const CHECK: CheckName = CheckName::InstallRights;
+    let mend = "have an administrator install it, or grant you cluster-admin for the time of the installation. `escalate` and `bind` \
+                let you create roles with rights that you do not hold";
+    let lacking = missing.modes.iter().filter(|(_, rights)| !rights.is_empty());
+    let lacking: Vec<_> = lacking.collect();
+    if !missing.common.is_empty() || lacking.len() == missing.modes.len() {
+        let of_modes = lacking.iter().flat_map(|(_, rights)| rights);
+        let all: Vec<_> = missing.common.iter().chain(of_modes).cloned().collect();
+        let message = format!("you may not: {}", rights::grouped(&all));
+        return vec![Line::failure(CHECK, message, mend)];
+    }
+    let mut lines: Vec<Line> = lacking
+        .iter()
+        .map(|(mode, rights)| {
+            let message = format!(
+                "you may not, for the installation of {}: {}",
+                mode.name(),
+                rights::grouped(rights)
+            );
+            Line::warning(CHECK, message, mend)
+        })
+        .collect();
+    if lines.is_empty() {
+        lines.push(Line::ok(CHECK, "you have the rights to install"));
+    }
+    if !missing.visibility.is_empty() {
+        let message = format!(
+            "you may not, for visibility.enabled: {}",
+            rights::grouped(&missing.visibility)
+        );
+        lines.push(Line::warning(
+            CHECK,
+            message,
+            "leave visibility.enabled=false, its default, or have an administrator install it",
+        ));
+    }
+    lines
 }
 
 /// CRDs of Kueue without Switchyard belong to Kueue. Two programs would admit the same jobs.

@@ -166,7 +166,7 @@ fn render_text(added: &Added) -> String {
     }
     let mut out = match added.connected {
         true if added.was_connected => format!(
-            "{cluster} is connected, as before this command. The agent keeps its identity, and uses the new token only once the hub refuses that identity.\n"
+            "{cluster} is connected, as before this command. The agent keeps its identity, and uses the new token only once the hub refuses that identity, a new address only once its session ends.\n"
         ),
         true => format!("{cluster} is connected.\n"),
         false if commands.is_empty() => {

@@ -272,14 +272,14 @@ impl ConfigFlags {
     }
 }
 
-/// Listens at an address from a flag. `:8443` means all addresses.
+/// Listens at an address from a flag. `:8443` and `[::]:8443` mean all addresses, of IPv6 and of
+/// IPv4.
 ///
 /// # Errors
 /// Names the flag and the address.
 pub fn listen(flag: &str, address: &str) -> anyhow::Result<TcpListener> {
-    let everywhere = address.strip_prefix(':').map(|port| format!("0.0.0.0:{port}"));
-    let at = everywhere.as_deref().unwrap_or(address);
-    TcpListener::bind(at).with_context(|| format!("{flag} {address}: cannot listen there"))
+    switchyard_platform::listen::listen(address)
+        .with_context(|| format!("{flag} {address}: cannot listen there"))
 }
 
 /// [`listen`], or `None` for "none".

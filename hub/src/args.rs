@@ -54,11 +54,11 @@ pub struct Args {
     pub replica: Option<String>,
     #[command(flatten)]
     pub config: ConfigFlags,
-    /// The address on which agents connect.
+    /// The address on which agents connect; "[::]" also accepts IPv4.
     #[arg(
         long,
         env = "SWITCHYARD_AGENT_LISTEN",
-        default_value = "0.0.0.0:7443",
+        default_value = "[::]:7443",
         value_name = "ADDRESS"
     )]
     pub agent_listen: SocketAddr,
@@ -77,7 +77,7 @@ pub struct Args {
     #[arg(
         long,
         env = "SWITCHYARD_HEALTH_LISTEN",
-        default_value = "0.0.0.0:8081",
+        default_value = "[::]:8081",
         value_name = "ADDRESS"
     )]
     pub health_listen: String,
@@ -236,6 +236,19 @@ mod tests {
                 .to_string()
                 .contains("possible values: hub, single")
         );
+    }
+
+    #[test]
+    fn default_addresses_are_of_both_families() {
+        let args = parse(&[]).unwrap();
+        for address in [args.agent_listen.to_string(), args.health_listen] {
+            let (host, _) = address.rsplit_once(':').unwrap();
+            let listener = listen("--flag", &format!("{host}:0")).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            for host in ["127.0.0.1", "::1"] {
+                std::net::TcpStream::connect((host, port)).unwrap();
+            }
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod errors;
 pub mod events;
 pub mod https;
 pub mod lease;
+pub mod listen;
 pub mod log_limit;
 pub mod object;
 pub mod optional_crd;

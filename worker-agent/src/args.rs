@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use clap::Parser;
 use switchyard_controller::flags::{
     self, AuditFlags, ClusterFlags, ConfigFlags, RecordingFlags, WebhookFlags, listen_unless_none,
@@ -27,9 +28,14 @@ use crate::{DryRunCounts, Options};
 #[derive(Parser, Debug)]
 #[command(name = "switchyard-agent", version = switchyard_api::build::version())]
 pub struct Args {
-    /// The hub's address: https://HOST[:PORT].
-    #[arg(long, env = "SWITCHYARD_HUB", value_name = "URL")]
-    pub hub: HubAddress,
+    /// The hub's address: https://HOST[:PORT]. An address in --join-directory takes precedence.
+    #[arg(
+        long,
+        env = "SWITCHYARD_HUB",
+        value_name = "URL",
+        required_unless_present = "join_directory"
+    )]
+    pub hub: Option<HubAddress>,
     /// A single-use join token of `switchyard cluster join-token`. The agent tries it once and then
     /// uses the stored identity.
     #[arg(
@@ -40,8 +46,9 @@ pub struct Args {
         requires = "hub_ca_sha256"
     )]
     pub join: Option<String>,
-    /// A directory with the files `token` and `hub-ca-sha256`, such as a mounted Secret. When the
-    /// hub refuses the agent's certificate, the agent also reads a new token from it while it runs.
+    /// A directory with the files `hub`, `token` and `hub-ca-sha256`, such as a mounted Secret.
+    /// While the agent has no session, it also reads a new address from it, and a new token when
+    /// the hub refuses its certificate.
     #[arg(long, env = "SWITCHYARD_JOIN_DIRECTORY", value_name = "DIR")]
     pub join_directory: Option<PathBuf>,
     /// The SHA-256 of the hub's CA certificate in hex, as the join command prints it.
@@ -83,7 +90,7 @@ pub struct Args {
     #[arg(
         long,
         env = "SWITCHYARD_HEALTH_LISTEN",
-        default_value = "0.0.0.0:8081",
+        default_value = "[::]:8081",
         value_name = "ADDRESS"
     )]
     pub health_listen: String,
@@ -127,6 +134,8 @@ impl Args {
         };
         let join = JoinSource::new(given, self.join_directory.clone());
         join.current()?;
+        let hub = join.hub()?.or(self.hub);
+        let hub = hub.context("no address of the hub: the file `hub` of --join-directory is missing or empty. Set --hub, or repeat `switchyard cluster add NAME` on the hub, which writes the file's Secret")?;
         let allow = Allowed::parse(&self.allow_kinds, &self.allow_service_accounts)?;
         let webhook = self.webhook.options(&self.namespace)?;
         let health = listen_unless_none("--health-listen", &self.health_listen)?;
@@ -152,7 +161,7 @@ impl Args {
         Ok(Options {
             controller,
             client: once,
-            hub: self.hub,
+            hub,
             join,
             namespaces: allowed(&self.allow_namespaces),
             allowed: allow,
@@ -191,7 +200,7 @@ mod tests {
             "east.1.secret",
         ])
         .unwrap();
-        assert_eq!(args.hub.to_string(), "https://hub:7443");
+        assert_eq!(args.hub.unwrap().to_string(), "https://hub:7443");
         assert_eq!(args.namespace, "switchyard-system");
     }
 
@@ -216,6 +225,25 @@ mod tests {
             parse(&["--hub", "https://hub", "--hub-ca-sha256", &pin, "--join", "garbage"]).unwrap();
         let error = args.options().await.err().unwrap().to_string();
         assert!(error.starts_with("--join is not a join token"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn address_comes_from_the_flag_or_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let args = parse(&["--join-directory", dir.path().to_str().unwrap()]).unwrap();
+        let error = args.options().await.err().unwrap().to_string();
+        assert!(error.contains("the file `hub` of --join-directory is missing"), "{error}");
+    }
+
+    #[test]
+    fn default_address_is_of_both_families() {
+        let health = parse(&["--hub", "https://hub"]).unwrap().health_listen;
+        let (host, _) = health.rsplit_once(':').unwrap();
+        let listener = listen_unless_none("--flag", &format!("{host}:0")).unwrap().unwrap();
+        let port = listener.local_addr().unwrap().port();
+        for host in ["127.0.0.1", "::1"] {
+            std::net::TcpStream::connect((host, port)).unwrap();
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The sources of join tokens: flags, or the files of a mounted Secret, which change while the
-//! agent runs.
+//! The sources of join tokens and of the hub's address: flags, or the files of a mounted Secret,
+//! which change while the agent runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::enrol::{self, EnrolError, Join};
+use crate::hub_address::HubAddress;
 use crate::identity::{Identity, IdentityStore, KeyRequest};
 use crate::route::Route;
 use crate::session::SessionState;
@@ -21,13 +22,14 @@ const LOOK: Duration = Duration::from_secs(10);
 /// The files of a join Secret.
 const TOKEN: &str = "token";
 const PIN: &str = "hub-ca-sha256";
+const HUB: &str = "hub";
 
-/// The sources of a token.
+/// The sources of a token and of the hub's address.
 #[derive(Clone, Debug, Default)]
 pub struct JoinSource {
     /// The token of the command line, for the first start.
     pub given: Option<Join>,
-    /// A directory with the files `token` and `hub-ca-sha256`, such as a mounted Secret.
+    /// A directory with the files `hub`, `token` and `hub-ca-sha256`, such as a mounted Secret.
     pub directory: Option<PathBuf>,
     last: Arc<Mutex<Option<TokenRequest>>>,
 }
@@ -65,26 +67,73 @@ impl JoinSource {
         let of_directory = self.directory.as_deref().map(read).transpose()?.flatten();
         Ok(of_directory.or_else(|| self.given.clone()))
     }
+
+    /// The hub's address of the directory, if it has one. It may be newer than that of the command
+    /// line.
+    ///
+    /// # Errors
+    ///
+    /// The file exists, but holds no address.
+    pub fn hub(&self) -> anyhow::Result<Option<HubAddress>> {
+        let Some(directory) = &self.directory else { return Ok(None) };
+        let Some(text) = file(directory, HUB)? else { return Ok(None) };
+        let address = text.parse();
+        address.map(Some).with_context(|| format!("{}", directory.join(HUB).display()))
+    }
+
+    /// Whether the directory has another address than the one in use.
+    fn leads_elsewhere(&self, hub: &HubAddress) -> bool {
+        match self.hub() {
+            Ok(found) => found.is_some_and(|found| found != *hub),
+            Err(error) => {
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "the hub's address is not read, will try again"
+                );
+                false
+            }
+        }
+    }
+
+    /// Waits until the directory has another address or another token than these.
+    pub(crate) async fn changed(&self, hub: &HubAddress, token: Option<&Join>) {
+        let digest = token.map(Join::digest);
+        let has_other_token = || match self.current() {
+            Ok(found) => found.is_some_and(|found| Some(found.digest()) != digest),
+            Err(_) => false,
+        };
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if self.leads_elsewhere(hub) || has_other_token() {
+                return;
+            }
+        }
+    }
+}
+
+/// The text of a file; `None` if it is missing or empty.
+fn file(directory: &Path, name: &str) -> anyhow::Result<Option<String>> {
+    let path = directory.join(name);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
 }
 
 fn read(directory: &Path) -> anyhow::Result<Option<Join>> {
-    let file = |name: &str| {
-        let path = directory.join(name);
-        match std::fs::read_to_string(&path) {
-            Ok(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
-        }
+    let (Some(token), Some(pin)) = (file(directory, TOKEN)?, file(directory, PIN)?) else {
+        return Ok(None);
     };
-    let (Some(token), Some(pin)) = (file(TOKEN)?, file(PIN)?) else { return Ok(None) };
     let pin = pin.parse().with_context(|| format!("{}", directory.join(PIN).display()))?;
     let join = Join::new(token, pin);
     join.cluster().ok_or(EnrolError::BadToken)?;
     Ok(Some(join))
 }
 
-/// Waits until a new token has been exchanged for a new, stored identity. Tokens are tried only
-/// without a session: with one, the hub accepts the identity.
+/// Waits until a new token has been exchanged for a new, stored identity, or until the directory
+/// has another address of the hub. Both count only without a session: with one, the hub accepts the
+/// identity at the present address.
 pub(crate) async fn renewed(
     source: JoinSource,
     store: IdentityStore,
@@ -101,6 +150,9 @@ pub(crate) async fn renewed(
         }
         if state.borrow().is_up() {
             continue;
+        }
+        if source.leads_elsewhere(&hub.hub) {
+            return;
         }
         let join = match source.current() {
             Ok(Some(join)) if refused.as_ref() != Some(&join.digest()) => join,
@@ -133,6 +185,33 @@ pub(crate) async fn renewed(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn directory_leads_to_another_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = JoinSource::new(None, Some(dir.path().to_owned()));
+        let first: HubAddress = "https://hub:7443".parse().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        let is_changed = async |join: Option<&Join>| {
+            tokio::time::timeout(3 * LOOK, source.changed(&first, join)).await.is_ok()
+        };
+        assert_eq!(source.hub().unwrap(), None);
+        assert!(!is_changed(None).await);
+        write(HUB, "https://hub:7443\n");
+        assert_eq!(source.hub().unwrap(), Some(first.clone()));
+        assert!(!is_changed(None).await);
+        write(HUB, "hub:8443");
+        let error = format!("{:#}", source.hub().unwrap_err());
+        assert!(error.contains("/hub: ") && error.contains("is not https://HOST"), "{error}");
+        assert!(!is_changed(None).await, "a malformed address is not followed");
+        write(HUB, "https://hub:8443");
+        assert!(is_changed(None).await);
+        write(HUB, "https://hub:7443");
+        write(TOKEN, "east.1.given");
+        write(PIN, &"0".repeat(64));
+        assert!(is_changed(None).await, "a token appears");
+        assert!(!is_changed(source.current().unwrap().as_ref()).await);
+    }
 
     #[test]
     fn mounted_token_precedes_flag() {

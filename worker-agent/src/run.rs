@@ -41,8 +41,10 @@ pub struct Options {
     /// The client for the hub's workloads. It must send each request only once; see
     /// [`run_core`](crate::run_core).
     pub client: kube::Client,
+    /// The hub's address at the start. `join` may lead elsewhere later.
     pub hub: HubAddress,
-    /// The tokens for the first start, and for later, if the hub refuses this cluster.
+    /// The tokens for the first start, and for later, if the hub refuses this cluster; and the
+    /// hub's newest address.
     pub join: JoinSource,
     /// The namespaces that the hub may use.
     pub namespaces: AllowedNamespaces,
@@ -150,7 +152,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
 enum Next {
     /// The process ends.
     Over,
-    /// A session with another identity.
+    /// A session with another identity, or at another address of the hub.
     Identity,
     /// A session with other keys.
     Keys,
@@ -188,8 +190,10 @@ impl Agent {
     }
 
     async fn lead(&self, term: CancellationToken) -> anyhow::Result<()> {
-        // A new token ends the parts of the session. They restart with the new identity.
+        let mut hub = self.hub.clone();
+        // A new token or address ends the parts of the session. They restart with it.
         while !term.is_cancelled() {
+            self.follow_address(&mut hub);
             let known = self.store.load().await;
             let join = match self.join.current() {
                 // A malformed file must not stop a cluster that has its identity.
@@ -204,32 +208,50 @@ impl Agent {
             };
             let identity = tokio::select! {
                 () = term.cancelled() => return Ok(()),
-                identity = self.identity(join.as_ref()) => identity?,
+                identity = self.identity(&hub, join.as_ref()) => identity?,
+                // The hub of the first address may never answer.
+                () = self.join.changed(&hub.hub, join.as_ref()) => continue,
             };
             let session = term.child_token();
             let _session = session.clone().drop_guard();
-            if !self.keep_session(identity, matches!(known, Ok(None)), session).await? {
+            if !self.keep_session(&hub, identity, matches!(known, Ok(None)), session).await? {
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    async fn identity(&self, join: Option<&Join>) -> Result<Identity, EnrolError> {
+    /// Changes the way to the hub to the newest address of the join directory.
+    fn follow_address(&self, hub: &mut Route) {
+        match self.join.hub() {
+            Ok(Some(address)) if address != hub.hub => {
+                tracing::info!(from = %hub.hub, to = %address, "the join directory leads to another address of the hub");
+                hub.hub = address;
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(
+                error = format!("{error:#}"),
+                hub = %hub.hub,
+                "the hub's address is not read; the last one is used"
+            ),
+        }
+    }
+
+    async fn identity(&self, hub: &Route, join: Option<&Join>) -> Result<Identity, EnrolError> {
         match join {
             Some(join) => {
-                enrol::obtain_with(&self.store, &self.hub, Some(join), &*self.join.request(join)?)
-                    .await
+                enrol::obtain_with(&self.store, hub, Some(join), &*self.join.request(join)?).await
             }
-            None => enrol::obtain(&self.store, &self.hub, None).await,
+            None => enrol::obtain(&self.store, hub, None).await,
         }
     }
 
     /// Runs core, session and renewal until one of them ends, and restarts them when the key of
     /// copies changes. `is_new`: this process got the cluster's first identity. Returns whether a
-    /// new token gave the cluster a new identity.
+    /// new token gave the cluster a new identity, or the hub has a new address.
     async fn keep_session(
         &self,
+        hub: &Route,
         identity: Identity,
         is_new: bool,
         term: CancellationToken,
@@ -241,7 +263,7 @@ impl Agent {
         let keyring = Keyring {
             client: self.client.clone(),
             store: self.store.clone(),
-            hub: self.hub.clone(),
+            hub: hub.clone(),
             identity: Arc::new(ArcSwap::from_pointee(identity)),
             cluster_uid,
             frameworks: self.frameworks.clone(),
@@ -272,7 +294,7 @@ impl Agent {
         let settings = self.settings(&identity.load(), keyring.cluster_uid.clone(), keys.clone());
         let (links, incoming) = mpsc::channel(1);
         let dialler = Dialler {
-            hub: self.hub.clone(),
+            hub: keyring.hub.clone(),
             identity: identity.clone(),
             links,
             state: self.state.clone(),
@@ -294,10 +316,10 @@ impl Agent {
         ));
         parts.spawn(ok(dialler.run(term.clone())));
         let (hub, store, leadership) =
-            (self.hub.clone(), self.store.clone(), self.leadership.clone());
+            (keyring.hub.clone(), self.store.clone(), self.leadership.clone());
         let current = identity.clone();
         parts.spawn(ok(renew(hub, store, identity, leadership, term.clone())));
-        let (source, store, hub) = (self.join.clone(), self.store.clone(), self.hub.clone());
+        let (source, store, hub) = (self.join.clone(), self.store.clone(), keyring.hub.clone());
         let joined = join::renewed(
             source,
             store,

@@ -1,5 +1,6 @@
 //! Checks the API server, the CRDs and the program.
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -174,6 +175,7 @@ pub(crate) fn shorten(names: &[String]) -> String {
 /// Checks the Deployment, its pods, leadership and rights.
 pub(super) fn check_program(facts: &ClusterFacts, mode: Mode) -> Vec<Line> {
     let mut lines = vec![check_deployment(facts, mode)];
+    lines.extend(facts.deployment().and_then(replica_fault));
     for pod in facts.pods.as_deref().unwrap_or_default() {
         lines.extend(pod_fault(pod, mode));
     }
@@ -228,21 +230,71 @@ fn check_deployment(facts: &ClusterFacts, mode: Mode) -> Line {
     }
 }
 
-/// Why a pod does not run, as the kubelet reports it.
+/// Why the Deployment's pods are not created, as the API server answers.
+fn replica_fault(deployment: &Deployment) -> Option<Line> {
+    let conditions = deployment.status.as_ref()?.conditions.as_deref()?;
+    let failure = conditions.iter().find(|it| it.type_ == "ReplicaFailure" && it.status == "True");
+    let message = failure?.message.clone().unwrap_or_default();
+    let mend = if message.contains("PodSecurity") {
+        "the chart's defaults fit the level restricted: set controllerManager.hostNetwork, controllerManager.manager.podSecurityContext and \
+         controllerManager.manager.containerSecurityContext to what the namespace's level allows, or change the namespace's label \
+         pod-security.kubernetes.io/enforce"
+    } else if message.contains("quota") {
+        "raise the namespace's ResourceQuota, or lower controllerManager.manager.resources and controllerManager.replicas"
+    } else {
+        "kubectl describe replicasets has the reason: a policy, a webhook or a limit of the namespace refuses the pods"
+    };
+    let message = format!("pods of {} are not created: {}", deployment.name_any(), message.trim());
+    Some(Line::failure(CheckName::Pods, message, mend))
+}
+
+/// Why a pod does not run, as the scheduler or the kubelet reports it.
 fn pod_fault(pod: &Pod, mode: Mode) -> Option<Line> {
     if !pod.name_any().starts_with(mode.name()) {
         return None;
     }
-    let statuses = pod.status.as_ref()?.container_statuses.as_deref()?;
-    let status = statuses.iter().find(|status| !status.ready)?;
-    let waiting = status.state.as_ref()?.waiting.as_ref()?;
-    let reason = waiting.reason.clone().unwrap_or_default();
-    let detail = waiting.message.clone().unwrap_or_default();
+    unscheduled(pod).or_else(|| container_fault(pod))
+}
+
+/// Why a pod has no node.
+fn unscheduled(pod: &Pod) -> Option<Line> {
+    let conditions = pod.status.as_ref()?.conditions.as_deref()?;
+    let condition =
+        conditions.iter().find(|it| it.type_ == "PodScheduled" && it.status == "False")?;
+    let message = format!(
+        "pod {} has no node: {}: {}",
+        pod.name_any(),
+        condition.reason.as_deref().unwrap_or_default(),
+        condition.message.as_deref().unwrap_or_default().trim()
+    );
+    let mend = "add a node that fits, or change controllerManager.manager.resources, controllerManager.nodeSelector, \
+                controllerManager.tolerations or controllerManager.affinity";
+    Some(Line::failure(CheckName::Pods, message, mend))
+}
+
+fn container_fault(pod: &Pod) -> Option<Line> {
+    let status = pod.status.as_ref()?;
+    let statuses = [&status.init_container_statuses, &status.container_statuses];
+    let mut statuses = statuses.into_iter().flatten().flatten();
+    // An init container that has succeeded is ready.
+    let status = statuses.find(|status| !status.ready)?;
+    let state = status.state.as_ref()?;
     let last_message = status
         .last_state
         .as_ref()
         .and_then(|last| last.terminated.as_ref())
         .and_then(|it| it.message.clone());
+    let (reason, detail) = match (&state.waiting, &state.terminated) {
+        (Some(waiting), _) => (
+            waiting.reason.clone().unwrap_or_default(),
+            last_message.or_else(|| waiting.message.clone()).unwrap_or_default(),
+        ),
+        (None, Some(ended)) => (
+            ended.reason.clone().unwrap_or_default(),
+            ended.message.clone().unwrap_or_else(|| format!("exit code {}", ended.exit_code)),
+        ),
+        (None, None) => return None,
+    };
     if matches!(reason.as_str(), "ContainerCreating" | "PodInitializing") {
         let message = format!("pod {} is being started", pod.name_any());
         return Some(Line::warning(
@@ -251,11 +303,7 @@ fn pod_fault(pod: &Pod, mode: Mode) -> Option<Line> {
             "if that lasts, kubectl describe pod has the reason, such as a Secret that is missing",
         ));
     }
-    let message = format!(
-        "pod {}: {reason}: {}",
-        pod.name_any(),
-        last_message.as_deref().unwrap_or(&detail).trim()
-    );
+    let message = format!("pod {}: {reason}: {}", pod.name_any(), detail.trim());
     let mend = match reason.as_str() {
         "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" => {
             "load the image onto the nodes, or name the registry with global.imageRegistry and its credentials with \

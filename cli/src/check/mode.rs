@@ -37,6 +37,9 @@ impl Mode {
         }
     }
 
+    /// Roles of every mode's service account, without bindings.
+    pub(super) const CONTROLLER_ROLES: &str = include_str!("../../../deploy/rbac/controller.yaml");
+
     /// Roles of the service account, as in `deploy/rbac`.
     pub(super) fn roles(self) -> [&'static str; 2] {
         let own = match self {
@@ -44,6 +47,6 @@ impl Mode {
             Self::Hub => include_str!("../../../deploy/rbac/hub.yaml"),
             Self::Agent => include_str!("../../../deploy/rbac/agent.yaml"),
         };
-        [include_str!("../../../deploy/rbac/controller.yaml"), own]
+        [Self::CONTROLLER_ROLES, own]
     }
 }

@@ -106,9 +106,26 @@ fn complete_hub_has_no_fault() {
 
 type Break = fn(&mut ClusterFacts);
 
+/// A pod of the hub.
+fn pod(status: Value) -> Pod {
+    object(json!({"metadata": {"name": "switchyard-hub-1"}, "status": status}))
+}
+
+/// A pod's status with one container that is not ready.
+fn container(list: &str, state: Value) -> Value {
+    json!({list: [{"name": "c", "ready": false, "image": "", "imageID": "", "restartCount": 0, "state": state}]})
+}
+
+/// Refuses the pods of the Deployment.
+fn replica_failure(facts: &mut ClusterFacts, message: &str) {
+    let deployment = &mut facts.deployments.as_mut().unwrap()[0];
+    let condition = json!({"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message});
+    deployment.status = object(json!({"readyReplicas": 2, "conditions": [condition]}));
+}
+
 #[test]
 fn each_fault_of_a_hub_is_reported() {
-    let cases: [(&str, Break, &str); 7] = [
+    let cases: [(&str, Break, &str); 12] = [
         (
             "no replica",
             |it| it.deployments.as_mut().unwrap()[0].status = None,
@@ -127,14 +144,63 @@ fn each_fault_of_a_hub_is_reported() {
             "a wrong registry",
             |it| {
                 let waiting = json!({"reason": "ImagePullBackOff", "message": "no such host"});
-                let pod: Pod = object(
-                    json!({"metadata": {"name": "switchyard-hub-1"}, "status": {"containerStatuses": [
-                        {"name": "manager", "ready": false, "image": "", "imageID": "", "restartCount": 0, "state": {"waiting": waiting}},
-                    ]}}),
-                );
-                it.pods = Ok(vec![pod]);
+                it.pods =
+                    Ok(vec![pod(container("containerStatuses", json!({"waiting": waiting})))]);
             },
             "Failure pods: pod switchyard-hub-1: ImagePullBackOff: no such host",
+        ),
+        (
+            "no room on the nodes",
+            |it| {
+                it.pods = Ok(vec![pod(
+                    json!({"conditions": [{"type": "PodScheduled", "status": "False",
+                    "reason": "Unschedulable", "message": "0/3 nodes are available: 3 Insufficient cpu."}]}),
+                )]);
+            },
+            "Failure pods: pod switchyard-hub-1 has no node: Unschedulable: 0/3 nodes are available",
+        ),
+        (
+            "a container that ended",
+            |it| {
+                let ended = json!({"exitCode": 1, "reason": "Error", "message": "--advertise hub: write it as https://HOST[:PORT]"});
+                it.pods =
+                    Ok(vec![pod(container("containerStatuses", json!({"terminated": ended})))]);
+            },
+            "Failure pods: pod switchyard-hub-1: Error: --advertise hub",
+        ),
+        (
+            "an init container that cannot start",
+            |it| {
+                let waiting = json!({"reason": "ErrImagePull", "message": "no such host"});
+                let mut status = container("initContainerStatuses", json!({"waiting": waiting}));
+                let main = container(
+                    "containerStatuses",
+                    json!({"waiting": {"reason": "PodInitializing"}}),
+                );
+                status["containerStatuses"] = main["containerStatuses"].clone();
+                it.pods = Ok(vec![pod(status)]);
+            },
+            "Failure pods: pod switchyard-hub-1: ErrImagePull: no such host",
+        ),
+        (
+            "a quota of the namespace",
+            |it| {
+                replica_failure(
+                    it,
+                    "pods \"switchyard-hub-1\" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=0, limited: pods=0",
+                )
+            },
+            "Failure pods: pods of switchyard-hub are not created: pods \"switchyard-hub-1\" is forbidden: exceeded quota",
+        ),
+        (
+            "a level of Pod Security",
+            |it| {
+                replica_failure(
+                    it,
+                    "pods \"switchyard-hub-1\" is forbidden: violates PodSecurity \"baseline:latest\": host namespaces",
+                )
+            },
+            "Failure pods: pods of switchyard-hub are not created: pods \"switchyard-hub-1\" is forbidden: violates PodSecurity",
         ),
         (
             "no leader",

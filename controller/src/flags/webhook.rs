@@ -99,7 +99,7 @@ impl WebhookFlags {
                 "--webhook-listen needs --webhook-service or --webhook-url, so that the API server can be told where to call"
             ),
             (None, Some(_)) => bail!(
-                "--webhook-service and --webhook-url need --webhook-listen, such as 0.0.0.0:9443"
+                "--webhook-service and --webhook-url need --webhook-listen, such as [::]:9443"
             ),
         }
     }

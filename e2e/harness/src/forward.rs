@@ -11,7 +11,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 /// The proxy. Dropping it ends its connections.
 #[derive(Debug)]
-pub(crate) struct Forward {
+pub struct Forward {
     address: SocketAddr,
     backends: Backends,
     serving: JoinHandle<()>,
@@ -36,13 +36,17 @@ impl Forward {
     }
 
     /// A proxy on a free loopback port. Each connection goes to the first backend that accepts it.
-    pub(crate) async fn local(backends: &[u16]) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// If no port is free.
+    pub async fn local(backends: &[u16]) -> anyhow::Result<Self> {
         let local = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
         let addresses = backends.iter().map(|port| local(*port)).collect();
         Self::open(local(crate::ports::free()?), addresses, backends.len()).await
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    /// The port of the proxy.
+    pub fn port(&self) -> u16 {
         self.address.port()
     }
 

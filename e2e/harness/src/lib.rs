@@ -24,7 +24,7 @@ mod cluster;
 mod environment;
 pub mod fixture;
 pub mod fleet;
-mod forward;
+pub mod forward;
 pub mod gate;
 mod ground;
 pub mod http;

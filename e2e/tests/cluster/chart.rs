@@ -2,6 +2,8 @@
 
 mod applied;
 mod images;
+mod installer;
+mod removed;
 mod rights;
 
 use std::fs;
@@ -63,8 +65,7 @@ async fn container(cluster: &Cluster, name: &str) -> (Deployment, Container) {
 fn accepted_by(program: &str, container: &Container) {
     let args = container.args.clone().unwrap();
     let mut command = Command::new(paths::binary(program).unwrap());
-    command.env("SWITCHYARD_HUB", "https://hub.example:7443").args(&args).arg("--version");
-    let output = command.output().unwrap();
+    let output = command.args(&args).arg("--version").output().unwrap();
     assert!(
         output.status.success(),
         "{program} {args:?}: {}",
@@ -258,6 +259,10 @@ fn values_that_cannot_work_are_refused_by_name() {
         (&["--set=controllerManager.replicas=0"], "controllerManager/replicas"),
         (&["--set=hub.breaker.clusters=0"], "hub/breaker/clusters"),
         (&["--set=hub.brake.clusters=1"], "brake"),
+        (&["--set=hub.service.externalTrafficPolicy=local"], "hub/service/externalTrafficPolicy"),
+        (&["--set=hub.service.loadBalancerSourceRanges={all}"], "loadBalancerSourceRanges/0"),
+        (&["--set=hub.service.ipFamilies={IPv5}"], "hub/service/ipFamilies/0"),
+        (&["--set=controllerManager.extraEnv[0].value=x"], "controllerManager/extraEnv/0"),
         (&["--set=agnet.hub=https://hub.example"], "agnet"),
         (&["--set=controllerManager.replica=3"], "replica"),
         (&["--set=controllerManager.manager.logs=debug"], "logs"),
@@ -338,6 +343,74 @@ fn the_ports_of_services_are_those_of_the_values() {
     let two = "--set=metricsService.ports[1].port=1";
     let notes = helm.ok(&[&["install", "x", &chart, "--dry-run=client", two], &ports[..]].concat());
     assert!(notes.contains("without effect here: metricsService.ports but the first."));
+}
+
+#[test]
+fn hubs_service_and_credential_plugin_are_as_the_values_say() {
+    fixture::run(async {
+        let environment =
+            Environment::builder("door").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let cluster = environment.cluster("one");
+        let example = paths::root().join("examples/hub/cluster-profile.yaml");
+        let install = [
+            "install",
+            "ours",
+            &chart(),
+            "--create-namespace",
+            &format!("--values={}", example.display()),
+            "--set=hub.service.nodePort=30443",
+            "--set=hub.service.externalTrafficPolicy=Local",
+            "--set=hub.service.loadBalancerClass=example.com/internal",
+            "--set=hub.service.loadBalancerSourceRanges={192.0.2.0/24,198.51.100.0/24}",
+            "--set=hub.service.ipFamilies={IPv4}",
+            "--set=hub.service.ipFamilyPolicy=SingleStack",
+        ];
+        Helm::new(Some(cluster), NAMESPACE).ok(&install);
+
+        let services: Api<Service> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+        let spec = services.get("switchyard-hub").await.unwrap().spec.unwrap();
+        assert_eq!(spec.ports.unwrap()[0].node_port, Some(30443));
+        assert_eq!(spec.external_traffic_policy.as_deref(), Some("Local"));
+        assert_eq!(spec.load_balancer_class.as_deref(), Some("example.com/internal"));
+        let ranges = spec.load_balancer_source_ranges.unwrap();
+        assert_eq!(ranges, ["192.0.2.0/24", "198.51.100.0/24"]);
+        assert_eq!(spec.ip_families.unwrap(), ["IPv4"]);
+        assert_eq!(spec.ip_family_policy.as_deref(), Some("SingleStack"));
+
+        let (deployment, program) = container(cluster, "switchyard-hub").await;
+        accepted_by("switchyard-hub", &program);
+        let pod = deployment.spec.and_then(|spec| spec.template.spec).unwrap();
+        let copies = pod.init_containers.unwrap().remove(0).command.unwrap();
+        let config = config(cluster, "switchyard-hub").await;
+        assert!(config.feature_gates["MultiKueueClusterProfile"]);
+        let provider = &config.multi_kueue.cluster_profile.unwrap().access_providers[0];
+        assert_eq!(copies[1], format!("/{}", provider.exec_config.command));
+        let volumes = pod.volumes.unwrap();
+        assert!(volumes.iter().any(|it| it.name == "plugins" && it.empty_dir.is_some()));
+        let mounts = program.volume_mounts.unwrap();
+        let mount = mounts.iter().find(|it| it.name == "plugins").unwrap();
+        let path = program.env.unwrap().into_iter().find(|it| it.name == "PATH").unwrap();
+        assert_eq!(path.value.as_ref(), Some(&mount.mount_path));
+    });
+}
+
+#[test]
+fn servers_listen_at_addresses_of_both_families() {
+    let (helm, chart) = (Helm::new(None, NAMESPACE), chart());
+    for values in [&[][..], &HUB, &AGENT] {
+        let text = helm.ok(&[&["template", &chart], values].concat());
+        assert!(text.contains("--webhook-listen=[::]:9443"), "{values:?}");
+        assert!(!text.contains("0.0.0.0"), "{values:?}");
+    }
+}
+
+#[test]
+fn agent_reads_the_hubs_address_from_its_secret() {
+    let helm = Helm::new(None, NAMESPACE);
+    let text = helm.ok(&[&["template", &chart()], &AGENT[..]].concat());
+    assert!(text.contains("  hub: \"https://hub.example:7443\"\n"), "{text}");
+    assert!(text.contains("--join-directory=/etc/switchyard-join"), "{text}");
+    assert!(!text.contains("SWITCHYARD_HUB"), "a variable is fixed when a pod starts");
 }
 
 #[test]

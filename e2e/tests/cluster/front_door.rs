@@ -1,6 +1,9 @@
 //! The first commands of an administrator: `switchyard check` of whole and of broken fleets, and `switchyard cluster add`.
 
-use std::path::Path;
+mod address;
+mod pods;
+
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -258,6 +261,50 @@ fn check_finds_what_is_broken_in_a_cluster() {
         let (verdict, text) = switchyard(&path, &["check", "--pre"]).await.unwrap();
         assert_eq!(verdict, switchyard::ExitStatus::Faulty);
         assert!(text.contains("FAILURE  install-rights: you may not: create namespaces"), "{text}");
+
+        // The API server refuses roles with rights that their creator lacks.
+        let resources = [
+            "namespaces",
+            "customresourcedefinitions",
+            "clusterroles",
+            "clusterrolebindings",
+            "mutatingwebhookconfigurations",
+            "validatingwebhookconfigurations",
+            "secrets",
+            "serviceaccounts",
+            "services",
+            "configmaps",
+            "deployments",
+            "roles",
+            "rolebindings",
+            "networkpolicies",
+            "poddisruptionbudgets",
+        ];
+        let creates = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "creates"},
+            "rules": [{"apiGroups": ["*"], "resources": resources, "verbs": ["create"]}],
+        });
+        let bound = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "creates"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "creates"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "default"}],
+        });
+        cluster.apply([creates, bound]).await.unwrap();
+        let wanted = "FAILURE  install-rights: you may not: escalate, list, get, patch clusterroles.rbac.authorization.k8s.io; ";
+        eventually(SOON, "the role to be known", async || {
+            let (verdict, text) = switchyard(&path, &["check", "--pre"]).await?;
+            ensure!(verdict == switchyard::ExitStatus::Faulty && text.contains(wanted), "{text}");
+            for part in [
+                "bind clusterroles.rbac.authorization.k8s.io switchyard-controller",
+                "get, patch deployments.apps in switchyard-system",
+                "validatingadmissionpolicies.admissionregistration.k8s.io",
+            ] {
+                ensure!(text.contains(part), "no {part} in {text}");
+            }
+            Ok(())
+        })
+        .await
+        .unwrap();
     });
 }
 
@@ -313,6 +360,24 @@ fn an_agent_takes_a_new_token_without_a_restart() {
     });
 }
 
+/// A kubeconfig with the contexts of the hub and of a worker, as users have them, and the name of
+/// the latter.
+fn both_contexts(fleet: &Fleet, worker: &str) -> (PathBuf, String) {
+    let read = |cluster: &Cluster| -> Value {
+        serde_saphyr::from_str(&std::fs::read_to_string(cluster.kubeconfig()).unwrap()).unwrap()
+    };
+    let mut both = read(fleet.hub());
+    let mut worker = read(fleet.worker(worker));
+    let context = worker["current-context"].as_str().unwrap().to_owned();
+    for list in ["clusters", "users", "contexts"] {
+        let more = worker[list].as_array_mut().unwrap().split_off(0);
+        both[list].as_array_mut().unwrap().extend(more);
+    }
+    let path = fleet.hub().state_dir().join("both.kubeconfig");
+    std::fs::write(&path, both.to_string()).unwrap();
+    (path, context)
+}
+
 #[test]
 fn printed_commands_install_an_agent_and_keep_its_values() {
     fixture::run(async {
@@ -352,19 +417,8 @@ fn a_worker_without_an_agent_is_added_from_its_context() {
         let fleet = Fleet::builder("added").bare(worker).start().await.unwrap();
         fleet.start_single("west").await.unwrap();
 
-        // One kubeconfig with both contexts, as users have them.
-        let read = |cluster: &Cluster| -> Value {
-            serde_saphyr::from_str(&std::fs::read_to_string(cluster.kubeconfig()).unwrap()).unwrap()
-        };
-        let mut both = read(fleet.hub());
-        let mut west = read(fleet.worker("west"));
-        let context = west["current-context"].as_str().unwrap().to_owned();
-        for list in ["clusters", "users", "contexts"] {
-            let more = west[list].as_array_mut().unwrap().split_off(0);
-            both[list].as_array_mut().unwrap().extend(more);
-        }
-        let path = fleet.hub().state_dir().join("both.kubeconfig");
-        std::fs::write(&path, both.to_string()).unwrap();
+        let (path, context) = both_contexts(&fleet, "west");
+        let both: Value = serde_saphyr::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         let add = |flags: &[&str]| {
             let mut command = Command::new(paths::binary("switchyard").unwrap());
             let output = command

@@ -346,20 +346,32 @@ async fn put(
 /// Best effort: on a conflict, another replica writes the same.
 async fn publish_address(
     secrets: &Api<Secret>,
-    mut secret: Secret,
+    secret: Secret,
     address: Option<&str>,
 ) -> anyhow::Result<()> {
-    let Some(address) = address else { return Ok(()) };
-    let data = secret.data.get_or_insert_default();
-    if data.get(ADDRESS_KEY).is_some_and(|known| known.0 == address.as_bytes()) {
-        return Ok(());
-    }
-    data.insert(ADDRESS_KEY.to_owned(), ByteString(address.as_bytes().to_vec()));
+    let Some(secret) = with_address(secret, address) else { return Ok(()) };
     match secrets.replace(CA_SECRET, &post(), &secret).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_conflict() => Ok(()),
         Err(error) => Err(error).context("writing the hub's address to the CA Secret"),
     }
+}
+
+/// With this address, or with none: an address that is no longer advertised would win over the
+/// Service's. `None` if the Secret is so already.
+fn with_address(mut secret: Secret, address: Option<&str>) -> Option<Secret> {
+    let data = secret.data.get_or_insert_default();
+    let known = data.get(ADDRESS_KEY).map(|known| known.0.as_slice());
+    if known == address.map(str::as_bytes) {
+        return None;
+    }
+    match address {
+        Some(address) => {
+            data.insert(ADDRESS_KEY.to_owned(), ByteString(address.as_bytes().to_vec()))
+        }
+        None => data.remove(ADDRESS_KEY),
+    };
+    Some(secret)
 }
 
 pub(crate) fn named(name: &str) -> ObjectMeta {
@@ -387,6 +399,21 @@ mod tests {
         let uids = proved(&secret);
         assert_eq!((uids.len(), uids[0].as_str()), (MAX_PROVED, "uid-2"));
         assert_eq!(proved(&with_copy_key(secret)), [""; 0], "nothing is in force by another key");
+    }
+
+    #[test]
+    fn advertised_address_is_replaced_and_cleared() {
+        let address = |secret: &Secret| {
+            let found = secret.data.as_ref()?.get(ADDRESS_KEY)?;
+            Some(String::from_utf8(found.0.clone()).unwrap())
+        };
+        assert!(with_address(Secret::default(), None).is_none(), "nothing to write");
+        let first = with_address(Secret::default(), Some("https://a")).unwrap();
+        assert_eq!(address(&first).as_deref(), Some("https://a"));
+        assert!(with_address(first.clone(), Some("https://a")).is_none(), "nothing to write");
+        let second = with_address(first, Some("https://b")).unwrap();
+        assert_eq!(address(&second).as_deref(), Some("https://b"));
+        assert_eq!(address(&with_address(second, None).unwrap()), None);
     }
 
     #[test]

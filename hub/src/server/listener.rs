@@ -49,7 +49,9 @@ impl Listen for TcpListener {
     type Io = TcpStream;
 
     async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (stream, address) = Self::accept(self).await?;
+        let (stream, mut address) = Self::accept(self).await?;
+        // A socket of both families has IPv4 peers as ::ffff:192.0.2.1.
+        address.set_ip(address.ip().to_canonical());
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(peer = %address, %error, "no TCP_NODELAY");
         }

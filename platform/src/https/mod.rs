@@ -206,7 +206,7 @@ async fn accept<F>(
             () = shutdown.cancelled() => break,
             Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => match accepted {
-                Ok((stream, address)) => (stream, address.ip()),
+                Ok((stream, address)) => (stream, address.ip().to_canonical()),
                 Err(error) => {
                     tracing::warn!(%error, site, "connection not accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;

@@ -4,7 +4,7 @@
 - --mode={{ .Values.mode }}
 {{- end }}
 - --config=/etc/switchyard/controller_manager_config.yaml
-- --webhook-listen=0.0.0.0:9443
+- --webhook-listen=[::]:9443
 - --webhook-service={{ include "switchyard.name" . }}-webhook:{{ include "switchyard.webhookPort" . }}
 - --conversion-service={{ include "switchyard.name" . }}-conversion
 {{- if .Values.enableCertManager }}

@@ -11,12 +11,19 @@ pub(crate) struct Helm<'a> {
     namespace: &'static str,
     pub(crate) home: tempfile::TempDir,
     cluster: Option<&'a Cluster>,
+    kubeconfig: Option<PathBuf>,
 }
 
 impl<'a> Helm<'a> {
     pub(crate) fn new(cluster: Option<&'a Cluster>, namespace: &'static str) -> Self {
         let program = Parts::new().unwrap().binary(Part::Helm).unwrap();
-        Self { program, namespace, home: tempfile::tempdir().unwrap(), cluster }
+        Self { program, namespace, home: tempfile::tempdir().unwrap(), cluster, kubeconfig: None }
+    }
+
+    /// Another user than the cluster's administrator.
+    pub(crate) fn with_kubeconfig(mut self, kubeconfig: PathBuf) -> Self {
+        self.kubeconfig = Some(kubeconfig);
+        self
     }
 
     /// How it ends, whether it succeeds or not.
@@ -30,8 +37,9 @@ impl<'a> Helm<'a> {
         ] {
             command.env(variable, self.home.path().join(dir));
         }
-        if let Some(cluster) = self.cluster {
-            command.env("KUBECONFIG", cluster.kubeconfig());
+        let administrator = self.cluster.map(|cluster| cluster.kubeconfig().to_owned());
+        if let Some(kubeconfig) = self.kubeconfig.clone().or(administrator) {
+            command.env("KUBECONFIG", kubeconfig);
         }
         command.args(words).output().unwrap()
     }

@@ -1,0 +1,91 @@
+//! The commands of `docs/install.md` that remove everything, as they stand there. Switchyard runs as
+//! a process, since nodes run no images here.
+
+use std::time::Duration;
+
+use switchyard_e2e::single::Single;
+use switchyard_e2e::{ClusterSpec, Environment, NodeSpec, fixture};
+
+use crate::common::shell::{self, Shell};
+
+const PAGE: &str = "docs/install.md";
+const WAIT: Duration = Duration::from_secs(60);
+
+/// The commands of the section; from the one that begins so, if there is one.
+fn commands(from: &str) -> Vec<String> {
+    let all = shell::commands(PAGE, "## Remove everything");
+    all.into_iter().skip_while(|line| !line.starts_with(from)).collect()
+}
+
+/// A cluster where one job runs and one waits.
+async fn begin(environment: &Environment) -> (Shell<'_>, Single) {
+    let cluster = environment.cluster("one");
+    let shell = Shell::new(cluster).await;
+    shell.run("helm install switchyard deploy/charts/switchyard --namespace switchyard-system --create-namespace");
+    let single = Single::start(cluster).await.unwrap();
+    shell.run("sed 's/nominalQuota: 100/nominalQuota: 2/' examples/single/queues.yaml | kubectl apply -f -");
+    shell.run("kubectl apply -f examples/jobs/job.yaml");
+    shell.until(&active("job"), &["2"], WAIT).await;
+    shell.run("sed 's/name: job$/name: second/' examples/jobs/job.yaml | kubectl apply -f -");
+    let waits = "kubectl --namespace team-a get job second --output=jsonpath={.spec.suspend}";
+    shell.until(waits, &["true"], WAIT).await;
+    let workloads = "kubectl --namespace team-a get workloads.kueue.x-k8s.io --output=name | wc -l";
+    shell.until(workloads, &["2"], WAIT).await;
+    (shell, single)
+}
+
+fn active(job: &str) -> String {
+    format!("kubectl --namespace team-a get job {job} --output=jsonpath={{.status.active}}")
+}
+
+async fn environment(name: &str) -> Environment {
+    let spec = ClusterSpec::new("one").node(NodeSpec::new("node").cpu(8));
+    Environment::builder(name).cluster(spec).start().await.unwrap()
+}
+
+fn nothing_is_left(shell: &Shell<'_>) {
+    let found = shell.run("kubectl api-resources --api-group=kueue.x-k8s.io --output=name");
+    assert_eq!(found, "");
+    let found = shell.run(
+        "kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations --output=name",
+    );
+    assert!(!found.contains("switchyard"), "{found}");
+}
+
+#[test]
+fn everything_goes_while_switchyard_runs() {
+    fixture::run(async {
+        let environment = environment("emptied").await;
+        let (shell, single) = begin(&environment).await;
+        let mut single = Some(single);
+        for line in commands("") {
+            if line.starts_with("helm uninstall")
+                && let Some(single) = single.take()
+            {
+                single.stop().await;
+            }
+            let said = shell.run(&line);
+            assert!(!said.contains(" patched"), "nothing is left to strip: {said}");
+        }
+        nothing_is_left(&shell);
+        assert_eq!(shell.run("kubectl --namespace team-a get jobs --output=name"), "");
+    });
+}
+
+#[test]
+fn what_is_left_goes_without_switchyard() {
+    fixture::run(async {
+        let environment = environment("abandoned").await;
+        let (shell, single) = begin(&environment).await;
+        single.stop().await;
+        let mut stripped = false;
+        for line in commands("helm uninstall") {
+            let said = shell.run(&line);
+            stripped |= said.contains("clusterqueue.kueue.x-k8s.io/team-a patched");
+        }
+        assert!(stripped);
+        nothing_is_left(&shell);
+        assert_eq!(shell.run(&active("job")), "2", "running jobs go on");
+        shell.until(&active("second"), &["2"], WAIT).await;
+    });
+}
