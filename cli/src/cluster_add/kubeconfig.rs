@@ -10,6 +10,7 @@ use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
+use switchyard_platform::api_server::without_proxy;
 
 use super::account::Token;
 use super::{
@@ -238,6 +239,7 @@ async fn test_kubeconfig(text: &str) -> anyhow::Result<()> {
     let kubeconfig = Kubeconfig::from_yaml(text).context("not a kubeconfig")?;
     let mut config =
         kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config = without_proxy(config)?;
     config.read_timeout = Some(crate::READ_TIME);
     let namespaces: Api<Namespace> = Api::all(Client::try_from(config)?);
     let listed = namespaces.list(&ListParams::default().limit(1)).await;
