@@ -27,6 +27,7 @@ use crate::identity::{Identity, IdentityStore};
 use crate::join::{self, JoinSource};
 use crate::keyring::Keyring;
 use crate::proof::Keys;
+use crate::proxy::Proxy;
 use crate::route::Route;
 use crate::session::{Dialler, SessionState};
 use crate::settings::Settings;
@@ -42,6 +43,8 @@ pub struct Options {
     /// [`run_core`](crate::run_core).
     pub client: kube::Client,
     pub hub: HubAddress,
+    /// The proxy on the way to the hub.
+    pub proxy: Option<Proxy>,
     /// The tokens for the first start, and for later, if the hub refuses this cluster.
     pub join: JoinSource,
     /// The namespaces that the hub may use.
@@ -90,6 +93,9 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     let origin = options.controller.config.multi_kueue.origin.clone();
     let namespace = options.controller.namespace.clone();
     let frameworks = options.controller.config.all_frameworks();
+    if let Some(proxy) = &options.proxy {
+        tracing::info!(hub = %options.hub, %proxy, "hub dialled through a proxy");
+    }
     let handle = switchyard_controller::start(options.controller)?;
     if let Some(counts) = &options.dry_runs {
         handle
@@ -105,7 +111,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         admissions: admissions(handle.context.clone()),
         client: options.client,
         store,
-        hub: options.hub.into(),
+        hub: Route::new(options.hub, options.proxy),
         join: options.join,
         namespaces: options.namespaces,
         frameworks,
