@@ -14,6 +14,7 @@ use switchyard_config::{self as config, Configuration};
 
 use crate::endpoint::Endpoint;
 use crate::engine::recording::RecordingOptions;
+use switchyard_platform::api_server::without_proxy;
 use switchyard_platform::errors::with_root_cause;
 
 pub use self::webhook::{JobWebhooks, WebhookFlags};
@@ -64,12 +65,16 @@ impl ClusterFlags {
     }
 
     async fn config(&self) -> anyhow::Result<Config> {
-        let Some(path) = &self.kubeconfig else {
-            return Config::infer().await.map_err(|error| self.explain(&error));
+        let config = match &self.kubeconfig {
+            None => Config::infer().await.map_err(|error| self.explain(&error))?,
+            Some(path) => {
+                let file = Kubeconfig::read_from(path).map_err(|error| self.explain(&error))?;
+                let options = KubeConfigOptions::default();
+                let config = Config::from_custom_kubeconfig(file, &options).await;
+                config.map_err(|error| self.explain(&error))?
+            }
         };
-        let file = Kubeconfig::read_from(path).map_err(|error| self.explain(&error))?;
-        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-        config.map_err(|error| self.explain(&error))
+        without_proxy(config).map_err(|error| self.explain(&error))
     }
 
     fn explain(&self, error: &(dyn std::error::Error + 'static)) -> anyhow::Error {

@@ -5,6 +5,7 @@
 //! and traces.
 
 pub mod api_call;
+pub mod api_server;
 pub mod cert;
 pub mod clock;
 pub mod components;

@@ -18,6 +18,7 @@ use crate::allow::Allowed;
 use crate::enrol::{EnrolError, Join};
 use crate::hub_address::HubAddress;
 use crate::join::JoinSource;
+use crate::proxy::ProxyFlag;
 use crate::tls::Pin;
 use crate::{DryRunCounts, Options};
 
@@ -54,6 +55,10 @@ pub struct Args {
     /// The SHA-256 of the hub's CA certificate in hex, as the join command prints it.
     #[arg(long, env = "SWITCHYARD_HUB_CA_SHA256", value_name = "HEX")]
     pub hub_ca_sha256: Option<Pin>,
+    /// The HTTP proxy to the hub: http://[USER:PASSWORD@]HOST[:PORT], or "none". Default: that of
+    /// HTTPS_PROXY, unless NO_PROXY names the hub. The cluster's API server is dialled directly.
+    #[arg(long, env = "SWITCHYARD_PROXY", hide_env_values = true, value_name = "URL")]
+    pub proxy: Option<ProxyFlag>,
     /// The agent's own namespace, with its identity, its Lease and its webhooks' certificate.
     #[arg(long, env = "POD_NAMESPACE", default_value = "switchyard-system", value_parser = flags::parse_namespace)]
     pub namespace: String,
@@ -136,6 +141,8 @@ impl Args {
         join.current()?;
         let hub = join.hub()?.or(self.hub);
         let hub = hub.context("no address of the hub: the file `hub` of --join-directory is missing or empty. Set --hub, or repeat `switchyard cluster add NAME` on the hub, which writes the file's Secret")?;
+        let proxy = self.proxy.clone().unwrap_or_default();
+        proxy.select(&hub)?;
         let allow = Allowed::parse(&self.allow_kinds, &self.allow_service_accounts)?;
         let webhook = self.webhook.options(&self.namespace)?;
         let health = listen_unless_none("--health-listen", &self.health_listen)?;
@@ -162,6 +169,7 @@ impl Args {
             controller,
             client: once,
             hub,
+            proxy,
             join,
             namespaces: allowed(&self.allow_namespaces),
             allowed: allow,
@@ -244,6 +252,16 @@ mod tests {
         for host in ["127.0.0.1", "::1"] {
             std::net::TcpStream::connect((host, port)).unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn invalid_proxy_fails_before_start_without_password() {
+        let args = parse(&["--hub", "https://hub", "--proxy", "https://user:s3cret@proxy"]);
+        let args = args.unwrap();
+        assert!(!format!("{args:?}").contains("s3cret"));
+        let error = args.options().await.err().unwrap().to_string();
+        assert!(error.starts_with("--proxy (SWITCHYARD_PROXY) is not http://"), "{error}");
+        assert!(!error.contains("s3cret"), "{error}");
     }
 
     #[test]

@@ -1,39 +1,13 @@
 //! How an agent reaches its hub: the address, the transport, and the clock that validates
-//! certificates. Tests replace TCP by a network of their own.
+//! certificates.
 
-use std::io;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use switchyard_platform::clock::{Clock, SystemClock};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 
+pub use crate::dial::{Dial, Io, Tcp};
 use crate::hub_address::HubAddress;
-
-/// A bidirectional byte stream.
-pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
-
-/// Opens connections.
-pub trait Dial: Send + Sync {
-    /// Connects to a host and port. The caller sets a deadline.
-    fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Io>>>;
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Tcp;
-
-impl Dial for Tcp {
-    fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Io>>> {
-        Box::pin(async move {
-            let stream = TcpStream::connect((host, port)).await?;
-            stream.set_nodelay(true)?;
-            Ok(Box::new(stream) as Box<dyn Io>)
-        })
-    }
-}
+use crate::proxy::{Proxy, Tunnel};
 
 /// The way to the hub.
 #[derive(Clone)]
@@ -44,9 +18,29 @@ pub struct Route {
     pub clock: Arc<dyn Clock>,
 }
 
+impl Route {
+    /// Uses TCP, the proxy if there is one, and the system clock.
+    pub fn new(hub: HubAddress, proxy: Option<Proxy>) -> Self {
+        Self { hub, dial: dial(proxy), clock: Arc::new(SystemClock) }
+    }
+
+    /// Changes the address, and the proxy on the way to it.
+    pub fn lead_to(&mut self, hub: HubAddress, proxy: Option<Proxy>) {
+        self.hub = hub;
+        self.dial = dial(proxy);
+    }
+}
+
+fn dial(proxy: Option<Proxy>) -> Arc<dyn Dial> {
+    match proxy {
+        Some(proxy) => Arc::new(Tunnel { proxy, dial: Arc::new(Tcp) }),
+        None => Arc::new(Tcp),
+    }
+}
+
 impl From<HubAddress> for Route {
-    /// Uses TCP and the system clock.
+    /// Dials the hub directly.
     fn from(hub: HubAddress) -> Self {
-        Self { hub, dial: Arc::new(Tcp), clock: Arc::new(SystemClock) }
+        Self::new(hub, None)
     }
 }

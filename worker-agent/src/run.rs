@@ -27,6 +27,7 @@ use crate::identity::{Identity, IdentityStore};
 use crate::join::{self, JoinSource};
 use crate::keyring::Keyring;
 use crate::proof::Keys;
+use crate::proxy::ProxyFlag;
 use crate::route::Route;
 use crate::session::{Dialler, SessionState};
 use crate::settings::Settings;
@@ -43,6 +44,8 @@ pub struct Options {
     pub client: kube::Client,
     /// The hub's address at the start. `join` may lead elsewhere later.
     pub hub: HubAddress,
+    /// Which proxy leads to the hub. The hub's address decides, too.
+    pub proxy: ProxyFlag,
     /// The tokens for the first start, and for later, if the hub refuses this cluster; and the
     /// hub's newest address.
     pub join: JoinSource,
@@ -67,6 +70,7 @@ struct Agent {
     client: kube::Client,
     store: IdentityStore,
     hub: Route,
+    proxy: ProxyFlag,
     join: JoinSource,
     namespaces: AllowedNamespaces,
     frameworks: Vec<String>,
@@ -92,6 +96,10 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     let origin = options.controller.config.multi_kueue.origin.clone();
     let namespace = options.controller.namespace.clone();
     let frameworks = options.controller.config.all_frameworks();
+    let proxy = options.proxy.select(&options.hub)?;
+    if let Some(proxy) = &proxy {
+        tracing::info!(hub = %options.hub, %proxy, "hub dialled through a proxy");
+    }
     let handle = switchyard_controller::start(options.controller)?;
     if let Some(counts) = &options.dry_runs {
         handle
@@ -107,7 +115,8 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         admissions: admissions(handle.context.clone()),
         client: options.client,
         store,
-        hub: options.hub.into(),
+        hub: Route::new(options.hub, proxy),
+        proxy: options.proxy,
         join: options.join,
         namespaces: options.namespaces,
         frameworks,
@@ -226,7 +235,10 @@ impl Agent {
         match self.join.hub() {
             Ok(Some(address)) if address != hub.hub => {
                 tracing::info!(from = %hub.hub, to = %address, "the join directory leads to another address of the hub");
-                hub.hub = address;
+                match self.proxy.select(&address) {
+                    Ok(proxy) => hub.lead_to(address, proxy),
+                    Err(error) => tracing::warn!(%error, "the hub's address is not followed"),
+                }
             }
             Ok(_) => {}
             Err(error) => tracing::warn!(

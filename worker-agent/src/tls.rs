@@ -7,7 +7,7 @@ use hyper_util::rt::TokioIo;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, version,
 };
@@ -83,8 +83,13 @@ pub(crate) fn with_identity(
     for certificate in &identity.trust {
         roots.add(certificate.clone()).map_err(config)?;
     }
-    let builder = builder(clock).map_err(config)?.with_root_certificates(roots);
-    let client = builder
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+        .build()
+        .map_err(|error| TlsError::Config(error.to_string()))?;
+    let client = builder(clock)
+        .map_err(config)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(HubVerifier(verifier)))
         .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())
         .map_err(config)?;
     Ok(http2(client))
@@ -94,6 +99,7 @@ pub(crate) fn with_identity(
 pub(crate) fn with_pin(pin: &Pin, clock: &Arc<dyn Clock>) -> Result<ClientConfig, TlsError> {
     let builder = builder(clock).map_err(|error| TlsError::Config(error.to_string()))?;
     let verifier = Arc::new(PinnedVerifier { pin: pin.clone(), provider: provider() });
+    let verifier = Arc::new(HubVerifier(verifier));
     Ok(http2(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
 }
 
@@ -146,12 +152,22 @@ pub(crate) async fn connect(route: &Route, config: ClientConfig) -> Result<Chann
     let connector = tower::service_fn(move |_: Uri| {
         let (tls, dial, target) = (tls.clone(), dial.clone(), target.clone());
         async move {
-            let name = ServerName::try_from(SERVER_NAME).map_err(std::io::Error::other)?;
+            let name = requested_name(&target.0).map_err(std::io::Error::other)?;
             let stream = dial.dial(&target.0, target.1).await?;
             Ok::<_, std::io::Error>(TokioIo::new(tls.connect(name, stream).await?))
         }
     });
     endpoint.connect_with_connector(connector).await.map_err(|error| failed(&error))
+}
+
+/// The server name in the handshake: the host that the agent dials, so that a load balancer can
+/// route by it. It does not change which certificate [`HubVerifier`] accepts. SNI has no IP
+/// addresses; for them, it is the hub's own name.
+fn requested_name(host: &str) -> Result<ServerName<'static>, InvalidDnsNameError> {
+    match ServerName::try_from(host.to_owned()) {
+        Ok(name @ ServerName::DnsName(_)) => Ok(name),
+        _ => ServerName::try_from(SERVER_NAME),
+    }
 }
 
 /// The error with all its causes.
@@ -172,6 +188,47 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 pub(crate) fn said(status: &tonic::Status) -> String {
     let text: String = status.message().chars().take(300).collect();
     format!("{}: {text}", status.code())
+}
+
+/// Accepts only certificates for the hub's own name, whichever name the agent dialled.
+#[derive(Debug)]
+struct HubVerifier(Arc<dyn ServerCertVerifier>);
+
+impl ServerCertVerifier for HubVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let hub = ServerName::try_from(SERVER_NAME)
+            .map_err(|error| rustls::Error::General(error.to_string()))?;
+        self.0.verify_server_cert(end_entity, intermediates, &hub, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
 }
 
 /// Accepts the certificate with the pinned hash, from the server's chain, as the only root.
@@ -230,7 +287,17 @@ impl ServerCertVerifier for PinnedVerifier {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
+    use futures::future::BoxFuture;
+    use rustls::ServerConfig;
+    use switchyard_platform::clock::SystemClock;
+    use tokio_rustls::LazyConfigAcceptor;
+
     use super::*;
+    use crate::identity::tests::Pki;
+    use crate::route::{Dial, Io};
+    use crate::testing;
 
     #[test]
     fn ca_pins_are_parsed() {
@@ -242,6 +309,77 @@ mod tests {
         }
         for text in ["", "abcd", &hex[1..], &format!("{}g", &hex[1..])] {
             assert_eq!(text.parse::<Pin>(), Err(BadPin), "{text}");
+        }
+    }
+
+    /// Every address leads to one TLS server. It records the server names in handshakes.
+    struct Server {
+        config: Arc<ServerConfig>,
+        names: Arc<parking_lot::Mutex<Vec<Option<String>>>>,
+    }
+
+    impl Dial for Server {
+        fn dial<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Box<dyn Io>>> {
+            Box::pin(async move {
+                let (near, far) = tokio::io::duplex(1 << 16);
+                let (config, names) = (self.config.clone(), self.names.clone());
+                tokio::spawn(async move {
+                    let hello = LazyConfigAcceptor::new(Default::default(), far).await.unwrap();
+                    names.lock().push(hello.client_hello().server_name().map(str::to_owned));
+                    // The agent may refuse the certificate.
+                    if let Ok(mut stream) = hello.into_stream(config).await {
+                        let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+                    }
+                });
+                Ok(Box::new(near) as Box<dyn Io>)
+            })
+        }
+    }
+
+    /// Dials this host with a pin, and then with an identity. The server has a certificate of the
+    /// hub's CA for `certified`. Returns both results and the server names that it saw.
+    async fn dial(host: &str, certified: &str) -> (Vec<Result<(), TlsError>>, Vec<Option<String>>) {
+        let pki = Pki::new();
+        let names = Arc::default();
+        let server =
+            Server { config: Arc::new(testing::tls(&pki, certified)), names: Arc::clone(&names) };
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let hub = format!("https://{host}:7443").parse().unwrap();
+        let route = Route { hub, dial: Arc::new(server), clock: clock.clone() };
+        let pin = Pin(Sha256::digest(&pki.ca).into());
+        let identity = with_identity(&pki.identity("east", -10, 3600), &clock).unwrap();
+        let results = vec![probe(&route, &pin).await, connect(&route, identity).await.map(drop)];
+        (results, names.lock().clone())
+    }
+
+    #[tokio::test]
+    async fn server_name_is_the_dialled_host() {
+        let cases = [
+            ("hub.example", "hub.example"),
+            ("hub.example.", "hub.example"),
+            ("localhost", "localhost"),
+            ("192.0.2.1", SERVER_NAME),
+            ("[2001:db8::1]", SERVER_NAME),
+        ];
+        for (host, expected) in cases {
+            let (results, names) = dial(host, SERVER_NAME).await;
+            assert!(results.iter().all(Result::is_ok), "{host}: {results:?}");
+            let expected = Some(expected.to_owned());
+            assert_eq!(names, [expected.clone(), expected], "{host}");
+        }
+    }
+
+    /// The hub's CA also signs agents' certificates, so the name of the dialled host proves
+    /// nothing.
+    #[tokio::test]
+    async fn certificate_for_the_dialled_host_is_refused() {
+        for (host, certified) in [("hub.example", "hub.example"), ("192.0.2.1", "192.0.2.1")] {
+            let (results, _) = dial(host, certified).await;
+            for result in results {
+                let error = result.unwrap_err().to_string();
+                assert!(error.contains("certificate"), "{error}");
+                assert!(error.contains(SERVER_NAME), "{error}");
+            }
         }
     }
 }

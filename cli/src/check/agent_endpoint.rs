@@ -6,6 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::ResourceExt as _;
 use switchyard_agent::HubAddress;
+use switchyard_agent::proxy::ProxyFlag;
 use switchyard_agent::route::Route;
 use switchyard_agent::tls::{self, Pin};
 use switchyard_hub_pki::ca;
@@ -56,7 +57,7 @@ pub(super) async fn check_hub(facts: &ClusterFacts) -> Vec<Line> {
             "the Secret switchyard-hub-ca holds no CA certificate",
             "restore the Secret from a backup, or delete it and enrol each agent again",
         ),
-        (Some(address), Some(pin)) => probe(CHECK, &address, &pin).await,
+        (Some(address), Some(pin)) => probe(CHECK, &address, &pin, &ProxyFlag::default()).await,
     });
     lines
 }
@@ -83,7 +84,10 @@ pub(super) async fn check_agent(facts: &ClusterFacts) -> Vec<Line> {
             mend,
         )];
     };
-    let mut lines = vec![probe(CHECK, &address, &pin).await];
+    let mut lines = vec![match &facts.proxy {
+        Ok(proxy) => probe(CHECK, &address, &pin, proxy).await,
+        Err(error) => Line::unread(CHECK, error),
+    }];
     let has_token = text("token").is_some_and(|token| !token.is_empty());
     lines.extend(match (&facts.identity, has_token) {
         (Ok(None), false) => {
@@ -108,6 +112,36 @@ pub(crate) fn join_secret(deployments: &[Deployment]) -> String {
     let mounted = volumes.find(|it| it.name == JOIN_VOLUME).and_then(|it| it.secret.as_ref());
     let named = mounted.and_then(|secret| secret.secret_name.clone());
     named.unwrap_or_else(|| JOIN_SECRET.to_owned())
+}
+
+/// The variable of the agent's pods with the proxy to the hub.
+const PROXY_VARIABLE: &str = "SWITCHYARD_PROXY";
+
+/// Where the agent's pods have the proxy from.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ProxySource {
+    /// The variable's value; empty without the variable.
+    Value(String),
+    Secret {
+        name: String,
+        key: String,
+    },
+}
+
+/// The proxy of the agent's Deployment.
+pub(super) fn proxy(deployments: &[Deployment]) -> ProxySource {
+    let agent = deployments.iter().find(|it| it.name_any() == Mode::Agent.name());
+    let pod = agent.and_then(|it| it.spec.as_ref()?.template.spec.as_ref());
+    let mut variables = pod
+        .into_iter()
+        .flat_map(|pod| &pod.containers)
+        .flat_map(|container| container.env.iter().flatten());
+    let variable = variables.find(|it| it.name == PROXY_VARIABLE);
+    let secret = variable.and_then(|it| it.value_from.as_ref()?.secret_key_ref.clone());
+    match secret {
+        Some(secret) => ProxySource::Secret { name: secret.name, key: secret.key },
+        None => ProxySource::Value(variable.and_then(|it| it.value.clone()).unwrap_or_default()),
+    }
 }
 
 /// The Service and the pods behind it.
@@ -177,7 +211,7 @@ fn pin(secret: &Secret) -> Option<String> {
 }
 
 /// Connects like an agent that enrols.
-async fn probe(check: CheckName, address: &str, pin: &str) -> Line {
+async fn probe(check: CheckName, address: &str, pin: &str, proxy: &ProxyFlag) -> Line {
     let (hub, pin): (HubAddress, Pin) = match (address.parse(), pin.parse()) {
         (Ok(hub), Ok(pin)) => (hub, pin),
         _ => {
@@ -189,8 +223,20 @@ async fn probe(check: CheckName, address: &str, pin: &str) -> Line {
             );
         }
     };
-    match tokio::time::timeout(DEADLINE, tls::probe(&Route::from(hub), &pin)).await {
-        Ok(Ok(())) => Line::ok(check, format!("the hub answers at {address}")),
+    let proxy = match proxy.select(&hub) {
+        Ok(proxy) => proxy,
+        Err(error) => {
+            return Line::failure(
+                check,
+                error.to_string(),
+                "correct the proxy: agent.proxy or the Secret of agent.proxySecret on a worker, else HTTPS_PROXY on this machine",
+            );
+        }
+    };
+    let through =
+        proxy.as_ref().map(|proxy| format!(" through the proxy {proxy}")).unwrap_or_default();
+    match tokio::time::timeout(DEADLINE, tls::probe(&Route::new(hub, proxy), &pin)).await {
+        Ok(Ok(())) => Line::ok(check, format!("the hub answers at {address}{through}")),
         Ok(Err(error)) => unreachable(check, address, &error.to_string()),
         Err(_) => {
             unreachable(check, address, &format!("no answer within {} s", DEADLINE.as_secs()))
@@ -205,7 +251,7 @@ fn unreachable(check: CheckName, address: &str, error: &str) -> Line {
         return Line::failure(
             check,
             format!("what answers at {address} is not the hub: {error}"),
-            "let TLS pass through to the hub: a load balancer or ingress in between must forward TCP (layer 4), and not end TLS",
+            "let TLS pass through to the hub: a load balancer, ingress or proxy in between must forward TCP (layer 4), and not end TLS",
         );
     }
     Line::warning(
@@ -284,6 +330,51 @@ mod tests {
         facts.identity = Ok(has_identity.then(Secret::default));
         let lines = check_agent(&facts).await;
         lines.into_iter().map(|it| format!("{:?}: {}", it.outcome, it.message)).collect()
+    }
+
+    #[test]
+    fn proxy_is_that_of_the_agents_pods() {
+        let with = |env: serde_json::Value| {
+            let containers = json!([{"name": "agent", "env": env}]);
+            let spec = json!({"selector": {}, "template": {"spec": {"containers": containers}}});
+            let deployment = json!({"metadata": {"name": "switchyard-agent"}, "spec": spec});
+            proxy(&[serde_json::from_value(deployment).unwrap()])
+        };
+        let url =
+            json!([{"name": "X", "value": "x"}, {"name": "SWITCHYARD_PROXY", "value": "http://p"}]);
+        assert_eq!(with(url), ProxySource::Value("http://p".to_owned()));
+        let reference = json!({"secretKeyRef": {"name": "mine", "key": "proxy"}});
+        let secret = json!([{"name": "SWITCHYARD_PROXY", "valueFrom": reference}]);
+        let expected = ProxySource::Secret { name: "mine".to_owned(), key: "proxy".to_owned() };
+        assert_eq!(with(secret), expected);
+        assert_eq!(with(json!([])), ProxySource::Value(String::new()));
+        assert_eq!(proxy(&[]), ProxySource::Value(String::new()));
+    }
+
+    #[tokio::test]
+    async fn proxy_is_on_the_way_of_the_probe() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await;
+        let listener = listener.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let answer = b"HTTP/1.1 403 Forbidden\r\n\r\n";
+            tokio::io::AsyncWriteExt::write_all(&mut stream, answer).await.unwrap();
+            // Until the agent closes it.
+            let mut rest = Vec::new();
+            let _ = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut rest).await;
+        });
+        let proxy = ProxyFlag::from(format!("http://user:s3cret@{address}").as_str());
+        let line = probe(CHECK, "https://hub.example:7443", &"0".repeat(64), &proxy).await;
+        assert_eq!(line.outcome, Outcome::Warning);
+        let expected = format!(
+            "the proxy {address} answered 403 Forbidden to CONNECT hub.example:7443: allow CONNECT"
+        );
+        assert!(line.message.contains(&expected), "{}", line.message);
+        assert!(!line.message.contains("s3cret"), "{}", line.message);
+        let bad = probe(CHECK, "https://hub", &"0".repeat(64), &"ftp://proxy".into()).await;
+        assert_eq!(bad.outcome, Outcome::Failure);
     }
 
     #[tokio::test]

@@ -18,10 +18,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
+use switchyard_agent::proxy::ProxyFlag;
 use switchyard_api::v1beta2::{
     AdmissionCheck, ClusterQueue, LocalQueue, MultiKueueCluster, MultiKueueConfig,
 };
 
+use super::agent_endpoint::ProxySource;
 use super::mode::Mode;
 use super::{dry_run, rights};
 
@@ -66,6 +68,8 @@ pub(super) struct ClusterFacts {
     pub(super) join: ReadResult<Option<Secret>>,
     /// The name of that Secret.
     pub(super) join_secret: String,
+    /// The proxy of the agent's pods; none: that of this machine's environment.
+    pub(super) proxy: ReadResult<ProxyFlag>,
     /// The agent's identity.
     pub(super) identity: ReadResult<Option<Secret>>,
     pub(super) services: ReadResult<Vec<Service>>,
@@ -112,6 +116,15 @@ impl ClusterFacts {
         let join_secret =
             super::agent_endpoint::join_secret(deployments.as_deref().unwrap_or_default());
         let (identity, join) = join!(own(switchyard_agent::identity::SECRET), own(&join_secret));
+        let proxy = match super::agent_endpoint::proxy(deployments.as_deref().unwrap_or_default()) {
+            ProxySource::Value(url) => Ok(ProxyFlag::from(url.as_str())),
+            ProxySource::Secret { name, key } => own(&name).await.and_then(|secret| {
+                let missing = || format!("the Secret {name} of the agent's proxy has no key {key}");
+                let url =
+                    secret.and_then(|secret| secret.data?.remove(&key)).ok_or_else(missing)?;
+                Ok(ProxyFlag::from(&*String::from_utf8_lossy(&url.0)))
+            }),
+        };
         let (services, endpoints, configs, namespaces) = join!(
             list(Api::namespaced(c(), namespace)),
             list(Api::namespaced(c(), namespace)),
@@ -139,6 +152,7 @@ impl ClusterFacts {
             identity,
             join,
             join_secret,
+            proxy,
             services,
             endpoints,
             configs,

@@ -54,6 +54,7 @@ pub(super) fn facts() -> ClusterFacts {
         identity: Ok(None),
         join: Ok(None),
         join_secret: "switchyard-agent-join".to_owned(),
+        proxy: Ok("none".into()),
         services: Ok(Vec::new()),
         endpoints: Ok(Vec::new()),
         configs: Ok(vec![map]),

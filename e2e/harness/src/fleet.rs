@@ -19,7 +19,7 @@ use switchyard_api::v1beta2::MultiKueueCluster;
 
 use crate::forward::Forward;
 pub use crate::names::{HUB, NAMESPACE};
-use crate::process::Process;
+use crate::process::{Process, Program};
 use crate::wait::eventually;
 use crate::{Cluster, ClusterSpec, Environment, NodeSpec, ports, queues, ready};
 pub use programs::account_in;
@@ -294,12 +294,35 @@ impl Fleet {
         token: &JoinToken,
         flags: &[&str],
     ) -> anyhow::Result<()> {
+        self.start_agent_as(name, token, |program| program.args(flags)).await
+    }
+
+    /// As [`Self::start_agent`], with further environment variables.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub async fn start_agent_in(
+        &self,
+        name: &str,
+        token: &JoinToken,
+        environment: &[(&str, &str)],
+    ) -> anyhow::Result<()> {
+        let set = |program: Program, (name, value): &(&str, &str)| program.env(name, value);
+        self.start_agent_as(name, token, |program| environment.iter().fold(program, set)).await
+    }
+
+    async fn start_agent_as(
+        &self,
+        name: &str,
+        token: &JoinToken,
+        change: impl FnOnce(Program) -> Program,
+    ) -> anyhow::Result<()> {
         let mut program =
             agent_program(self.worker(name), token, self.agent_config.as_deref()).await?;
         if self.agent_webhooks {
             program = program.with_webhooks()?;
         }
-        program.program = program.program.args(flags);
+        program.program = change(program.program);
         self.agent_programs.lock().insert(name.to_owned(), program.clone());
         self.start(name, &program)
     }

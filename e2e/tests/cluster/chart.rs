@@ -256,6 +256,12 @@ fn values_that_cannot_work_are_refused_by_name() {
             &["--set=mode=agent", "--set=agent.existingSecret=mine", DIGEST],
             "leave agent.hub, agent.hubCaSha256",
         ),
+        (&["--set=mode=agent", "--set=agent.proxy=http://u:p@proxy"], "agent/proxy"),
+        (&["--set=mode=agent", "--set=agent.proxy=https://proxy"], "agent/proxy"),
+        (
+            &[&AGENT[..], &["--set=agent.proxy=none", "--set=agent.proxySecret=mine"]].concat(),
+            "leave agent.proxy empty",
+        ),
         (&["--set=controllerManager.replicas=0"], "controllerManager/replicas"),
         (&["--set=hub.breaker.clusters=0"], "hub/breaker/clusters"),
         (&["--set=hub.brake.clusters=1"], "brake"),
@@ -286,6 +292,20 @@ fn values_that_cannot_work_are_refused_by_name() {
         let refused = helm.refused(&[&["template", &chart], values].concat());
         assert!(refused.contains(said), "{values:?}: {refused}");
     }
+}
+
+#[test]
+fn proxy_of_an_agent_is_a_variable_of_its_pods() {
+    let helm = Helm::new(None, NAMESPACE);
+    let rendered = |value: &str| helm.ok(&[&["template", &chart(), value], &AGENT[..]].concat());
+    for proxy in ["none", "http://proxy.example:3128", "proxy:3128"] {
+        let text = rendered(&format!("--set=agent.proxy={proxy}"));
+        let expected = format!("- name: SWITCHYARD_PROXY\n          value: \"{proxy}\"");
+        assert!(text.contains(&expected), "{text}");
+    }
+    let secret = "valueFrom: {secretKeyRef: {name: mine, key: proxy}}";
+    assert!(rendered("--set=agent.proxySecret=mine").contains(secret));
+    assert!(!rendered("--set=agent.proxy=").contains("SWITCHYARD_PROXY"));
 }
 
 #[test]

@@ -65,6 +65,7 @@ mod pods_ready;
 mod pods_remote;
 mod preemption_gates;
 mod provisioning;
+mod proxied;
 mod recovery;
 mod replay;
 mod requests;

@@ -109,7 +109,11 @@ impl FakeHub {
         let service = Arc::new(Service { pki: pki.clone(), script: script.clone(), sessions });
         let (accepted, incoming) = mpsc::channel(8);
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, TlsAcceptor::from(Arc::new(tls(&pki))), accepted));
+        tasks.spawn(accept(
+            listener,
+            TlsAcceptor::from(Arc::new(tls(&pki, SERVER_NAME))),
+            accepted,
+        ));
         tasks.spawn(async move {
             let server = Server::builder()
                 .add_service(EnrolmentServer::from_arc(service.clone()))
@@ -153,13 +157,14 @@ impl FakeHub {
     }
 }
 
-fn tls(pki: &Pki) -> ServerConfig {
+/// A server's configuration, with a certificate for this name.
+pub(crate) fn tls(pki: &Pki, name: &str) -> ServerConfig {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add(pki.ca.clone()).unwrap();
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
     let verifier = verifier.allow_unauthenticated().build().unwrap();
-    let (chain, key) = pki.server(SERVER_NAME);
+    let (chain, key) = pki.server(name);
     let builder = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&version::TLS13])
         .unwrap();

@@ -4,7 +4,7 @@ mod api;
 mod hub;
 
 pub(crate) use api::api;
-pub(crate) use hub::FakeHub;
+pub(crate) use hub::{FakeHub, tls};
 
 use std::time::Duration;
 
