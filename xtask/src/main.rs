@@ -5,6 +5,7 @@ mod fuzz;
 mod image;
 mod instructions;
 mod journeys;
+mod kubernetes_versions;
 mod lint;
 mod mutants;
 mod nightly;
@@ -75,6 +76,8 @@ enum Command {
     Journeys(journeys::Args),
     /// Run a hub and agents of two versions together, in both directions.
     Skew(skew::Args),
+    /// Run the demo and cluster tests of each mode on the oldest and the newest supported Kubernetes.
+    KubernetesVersions(kubernetes_versions::Args),
     /// Count the instructions of the engine's cycles on fixed inputs, and compare them with those recorded. Needs
     /// valgrind.
     Instructions(instructions::Args),
@@ -119,6 +122,7 @@ fn perform(command: Command) -> anyhow::Result<ExitCode> {
         Command::Book => done(book::run()),
         Command::Journeys(args) => done(journeys::run(&args)),
         Command::Skew(args) => done(skew::run(&args)),
+        Command::KubernetesVersions(args) => done(kubernetes_versions::run(&args)),
         Command::Image(args) => done(image::run(&args)),
         Command::Release(args) => done(release::run(&args)),
         Command::Instructions(args) => done(instructions::run(&args)),

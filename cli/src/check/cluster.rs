@@ -365,6 +365,12 @@ mod tests {
     }
 
     #[test]
+    fn oldest_kubernetes_is_that_of_the_chart() {
+        let chart = include_str!("../../../deploy/charts/switchyard/Chart.yaml");
+        assert!(chart.contains(&format!("kubeVersion: \">=1.{MIN_MINOR}.0-0\"")), "{chart}");
+    }
+
+    #[test]
     fn crd_of_another_version_lacks_fields() {
         let wanted = switchyard_api::crds()
             .into_iter()

@@ -29,7 +29,7 @@ impl Parts {
         if edits.is_empty() {
             return self.binary(part);
         }
-        let module = self.modules.join(part.module());
+        let module = self.module(part)?;
         let (go_mod, go_sum) = (read(&module.join("go.mod"))?, read(&module.join("go.sum"))?);
         let go_version = self.go.check(&module, &go_mod)?;
         let version = module_version(&go_mod, part.source())?;

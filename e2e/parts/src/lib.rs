@@ -9,6 +9,7 @@ pub mod containers;
 pub mod debian;
 mod edited;
 mod go;
+mod kubernetes;
 pub mod paths;
 
 use std::fs::{self, File};
@@ -21,6 +22,7 @@ use sha2::{Digest, Sha256};
 
 pub use self::edited::SourceEdit;
 pub use self::go::{Go, GoError};
+pub use self::kubernetes::Kubernetes;
 
 /// A program that tests or checks start, built from a pinned Go module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,7 +100,9 @@ impl Part {
     fn module(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
-            Self::ApiServer | Self::ControllerManager | Self::Scheduler => "kubernetes",
+            Self::ApiServer | Self::ControllerManager | Self::Scheduler => {
+                Kubernetes::Default.module()
+            }
             Self::Kwok => "kwok",
             Self::Kubelet => "kubelet",
             Self::Kueue => "kueue",
@@ -211,6 +215,9 @@ pub enum PartsError {
     /// A `go.mod` lacks a version, or a source edit does not apply.
     #[error("{0}")]
     Module(String),
+    /// No pinned Kubernetes has this name, or the part is not pinned for it.
+    #[error("{0}")]
+    Kubernetes(String),
 }
 
 /// The store of built parts.
@@ -219,6 +226,7 @@ pub struct Parts {
     go: Go,
     modules: PathBuf,
     cache: PathBuf,
+    kubernetes: Kubernetes,
 }
 
 /// The source and the target of a part.
@@ -231,19 +239,43 @@ struct Place {
 }
 
 impl Parts {
-    /// The parts pinned in this repository, kept in the user's cache. Go is looked up in `PATH`.
+    /// The parts pinned in this repository, kept in the user's cache. Go is looked up in `PATH`. [`Kubernetes::VARIABLE`]
+    /// selects the Kubernetes of the control planes.
+    ///
+    /// # Errors
+    /// When there is no Go or no cache, or the variable has an unknown value.
     pub fn new() -> anyhow::Result<Self> {
+        Self::of(Kubernetes::selected()?)
+    }
+
+    /// As [`Parts::new`], with control planes of this Kubernetes.
+    ///
+    /// # Errors
+    /// When there is no Go or no cache.
+    pub fn of(kubernetes: Kubernetes) -> anyhow::Result<Self> {
         let go = Go::find(std::env::var_os("PATH").as_deref())?;
-        Ok(Self::at(
+        let parts = Self::at(
             go,
             paths::root().join("e2e/controlplane"),
             paths::cache()?.join("controlplane"),
-        ))
+        );
+        Ok(Self { kubernetes, ..parts })
     }
 
     /// Parts pinned in the modules under one directory and kept in another.
     pub fn at(go: Go, modules: impl Into<PathBuf>, cache: impl Into<PathBuf>) -> Self {
-        Self { go, modules: modules.into(), cache: cache.into() }
+        Self { go, modules: modules.into(), cache: cache.into(), kubernetes: Kubernetes::Default }
+    }
+
+    /// The directory of the module that pins a part.
+    fn module(&self, part: Part) -> Result<PathBuf, PartsError> {
+        let name = match part {
+            Part::ApiServer | Part::ControllerManager | Part::Scheduler => self.kubernetes.module(),
+            // A kubelet must not be newer than its API server, and one version of it is pinned.
+            Part::Kubelet => self.kubernetes.with_kubelet()?,
+            _ => part.module(),
+        };
+        Ok(self.modules.join(name))
     }
 
     /// The path of a part's program, built first if it has to be: minutes the first time, announced on standard
@@ -264,7 +296,7 @@ impl Parts {
     }
 
     fn place(&self, part: Part) -> Result<Place, PartsError> {
-        let module = self.modules.join(part.module());
+        let module = self.module(part)?;
         let go_mod = read(&module.join("go.mod"))?;
         let go_sum = read(&module.join("go.sum"))?;
         let go_version = self.go.check(&module, &go_mod)?;
@@ -291,12 +323,12 @@ impl Parts {
     /// # Errors
     /// When its `go.mod` does not say it.
     pub fn version(&self, part: Part) -> Result<String, PartsError> {
-        module_version(&read(&self.modules.join(part.module()).join("go.mod"))?, part.source())
+        module_version(&read(&self.module(part)?.join("go.mod"))?, part.source())
     }
 
     /// The folder of a module that this part's module requires, such as Kueue's own, whose CRDs lie in it.
     pub fn source_dir(&self, part: Part, module: &str) -> Result<PathBuf, PartsError> {
-        let dir = self.modules.join(part.module());
+        let dir = self.module(part)?;
         self.go.check(&dir, &read(&dir.join("go.mod"))?)?;
         Ok(self.go.module_dir(&dir, module)?)
     }
@@ -454,6 +486,37 @@ mod tests {
             let go_mod = read(&modules.join(part.module()).join("go.mod")).unwrap();
             assert!(module_version(&go_mod, part.source()).unwrap().starts_with('v'), "{part:?}");
         }
+    }
+
+    #[test]
+    fn kubernetes_of_each_name_is_the_one_that_chart_and_page_name() {
+        let read = |path: &str| read(&paths::root().join(path)).unwrap();
+        let version = |kubernetes: Kubernetes| {
+            let go_mod = read(&format!("e2e/controlplane/{}/go.mod", kubernetes.module()));
+            module_version(&go_mod, Part::ApiServer.source()).unwrap()
+        };
+        let minor = version(Kubernetes::Oldest).split('.').nth(1).unwrap().to_owned();
+        let chart = read("deploy/charts/switchyard/Chart.yaml");
+        assert!(chart.contains(&format!("kubeVersion: \">=1.{minor}.0-0\"")), "{chart}");
+        let page = read("docs/upgrade.md");
+        for kubernetes in [Kubernetes::Oldest, Kubernetes::Default, Kubernetes::Newest] {
+            let version = version(kubernetes);
+            assert!(page.contains(version.trim_start_matches('v')), "{version}");
+        }
+    }
+
+    #[test]
+    fn selected_kubernetes_has_its_own_module_and_no_kubelet() {
+        let go = Go::find(std::env::var_os("PATH").as_deref()).unwrap();
+        let parts = Parts { kubernetes: Kubernetes::Oldest, ..Parts::at(go, "modules", "cache") };
+        for (part, module) in [
+            (Part::ApiServer, "modules/kubernetes-oldest"),
+            (Part::Scheduler, "modules/kubernetes-oldest"),
+            (Part::Kubectl, "modules/kubectl"),
+        ] {
+            assert_eq!(parts.module(part).unwrap(), Path::new(module));
+        }
+        assert!(matches!(parts.module(Part::Kubelet), Err(PartsError::Kubernetes(_))));
     }
 
     #[test]

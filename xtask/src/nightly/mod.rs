@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let state =
             step.missing.as_ref().map_or_else(String::new, |why| format!("; cannot run: {why}"));
         if args.list {
-            println!("{:<18} {}{state}", step.name, step.what);
+            println!("{:<19} {}{state}", step.name, step.what);
         } else if let Some(why) = step.missing {
             not_run.push(format!("{} ({why})", step.name));
         } else {
@@ -177,6 +177,12 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
             "a hub and agents of two versions together, in both directions",
             "about 10 minutes, most of them compiling",
             &["skew"],
+        ),
+        own(
+            "kubernetes-versions",
+            "the demo and tests of each mode on the oldest and the newest Kubernetes",
+            "about half an hour, most of it compiling",
+            &["kubernetes-versions"],
         ),
         own(
             "life",
@@ -334,7 +340,7 @@ fn print(results: &[StepResult], not_run: &[String]) {
     println!();
     for result in results {
         let end = if result.failed { "FAILED" } else { "passed" };
-        println!("{:<18} {:>6.1} min  {end}", result.name, result.took.as_secs_f64() / 60.0);
+        println!("{:<19} {:>6.1} min  {end}", result.name, result.took.as_secs_f64() / 60.0);
         for line in result.printed.lines() {
             println!("    {line}");
         }
@@ -351,6 +357,7 @@ mod tests {
     use std::path::Path;
 
     use super::{Args, last_lines, steps};
+    use crate::run;
 
     #[test]
     fn steps_have_names_of_their_own_and_say_what_is_missing() {
@@ -362,6 +369,25 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), steps.len());
+    }
+
+    #[test]
+    fn each_step_is_in_a_nightly_job_of_ci_or_left_out() {
+        const LEFT_OUT: [&str; 4] = ["decisions", "kueue-suites", "real-nodes", "book"];
+        let args = Args { only: Vec::new(), list: true, minutes: 1, seed: None, harness: None };
+        let workflow = run::root().join(".github/workflows/ci.yml");
+        let workflow = std::fs::read_to_string(workflow).unwrap();
+        let mut named: Vec<&str> = workflow
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("- {steps: \"")?.split('"').next())
+            .flat_map(|steps| steps.split(','))
+            .chain(LEFT_OUT)
+            .collect();
+        let mut steps: Vec<&str> =
+            steps(&args, Path::new("/tmp")).unwrap().iter().map(|step| step.name).collect();
+        named.sort_unstable();
+        steps.sort_unstable();
+        assert_eq!(named, steps);
     }
 
     #[test]

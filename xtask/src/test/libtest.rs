@@ -34,11 +34,11 @@ pub(super) const SEEDS: [&str; 4] =
 
 /// How a test program ended.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
-    pub(super) counts: Counts,
-    pub(super) failures: Vec<Failure>,
+pub(crate) struct Outcome {
+    pub(crate) counts: Counts,
+    pub(crate) failures: Vec<Failure>,
     /// The end of each test in seconds since the program's start, by name.
-    pub(super) ends: Vec<(String, f64)>,
+    pub(crate) ends: Vec<(String, f64)>,
 }
 
 /// Sets the seeds to fixed values, so that a new failure comes from the change. Variables that are set already stay.
@@ -60,7 +60,7 @@ fn log(name: &str) -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 /// When the program cannot be started, or its output cannot be written.
-pub(super) fn run(name: &str, mut command: Command, has_harness: bool) -> anyhow::Result<Outcome> {
+pub(crate) fn run(name: &str, mut command: Command, has_harness: bool) -> anyhow::Result<Outcome> {
     let log = log(name)?;
     let mut file =
         File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;

@@ -11,7 +11,7 @@ mod workspace;
 
 pub(crate) use cluster::prepare;
 pub(crate) use fresh::first_seed;
-pub(crate) use libtest::passed;
+pub(crate) use libtest::{Outcome, passed, run as run_program};
 pub(crate) use nodes::why_not as why_no_nodes;
 
 use std::thread;

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use switchyard_parts::containers::Containers;
+use switchyard_parts::{Part, Parts};
 
 use super::build::Program;
 use super::cluster;
@@ -16,7 +17,9 @@ pub(super) const TITLE: &str = "tests on real nodes";
 
 /// Why containers cannot run here. `None` if they can.
 pub(crate) fn why_not() -> Option<String> {
-    Containers::find()
+    Parts::new()
+        .and_then(|parts| Ok(parts.version(Part::Kubelet).map(drop)?))
+        .and_then(|()| Containers::find())
         .and_then(|containers| containers.check())
         .err()
         .map(|reason| format!("{reason:#}"))

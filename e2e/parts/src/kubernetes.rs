@@ -1,0 +1,101 @@
+//! The releases of Kubernetes that control planes run.
+
+use crate::PartsError;
+
+/// A pinned release of Kubernetes for API servers, controllers and schedulers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kubernetes {
+    /// The release of all tests.
+    #[default]
+    Default,
+    /// The oldest minor version that the chart allows.
+    Oldest,
+    /// The newest minor version that the installed Go builds.
+    Newest,
+}
+
+impl Kubernetes {
+    /// The environment variable that selects one by its name. Unset or empty selects the default.
+    pub const VARIABLE: &str = "SWITCHYARD_KUBERNETES";
+
+    const ALL: [Self; 3] = [Self::Default, Self::Oldest, Self::Newest];
+
+    /// The one that the environment selects.
+    ///
+    /// # Errors
+    /// When no pinned Kubernetes has this name.
+    pub fn selected() -> Result<Self, PartsError> {
+        let name = std::env::var_os(Self::VARIABLE).unwrap_or_default();
+        Self::named(&name.to_string_lossy())
+    }
+
+    fn named(name: &str) -> Result<Self, PartsError> {
+        if name.is_empty() {
+            return Ok(Self::Default);
+        }
+        Self::ALL.into_iter().find(|one| one.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            PartsError::Kubernetes(format!(
+                "{}={name}: no pinned Kubernetes has that name; there are {names}",
+                Self::VARIABLE
+            ))
+        })
+    }
+
+    /// The value of the variable.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Oldest => "oldest",
+            Self::Newest => "newest",
+        }
+    }
+
+    /// The directory under `e2e/controlplane` that pins it.
+    pub(crate) fn module(self) -> &'static str {
+        match self {
+            Self::Default => "kubernetes",
+            Self::Oldest => "kubernetes-oldest",
+            Self::Newest => "kubernetes-newest",
+        }
+    }
+
+    /// The directory that pins its kubelet.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn with_kubelet(self) -> Result<&'static str, PartsError> {
+        if self == Self::Default {
+            return Ok("kubelet");
+        }
+        let (variable, name) = (Self::VARIABLE, self.name());
+        Err(PartsError::Kubernetes(format!(
+            "no kubelet is pinned for {variable}={name}; unset {variable} for real nodes"
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_select_a_kubernetes_and_unknown_ones_list_them() {
+        assert_eq!(Kubernetes::named("").unwrap(), Kubernetes::Default);
+        for kubernetes in Kubernetes::ALL {
+            assert_eq!(Kubernetes::named(kubernetes.name()).unwrap(), kubernetes);
+        }
+        assert_eq!(
+            Kubernetes::named("1.32").unwrap_err().to_string(),
+            "SWITCHYARD_KUBERNETES=1.32: no pinned Kubernetes has that name; there are default, \
+             oldest, newest"
+        );
+    }
+
+    #[test]
+    fn kubelet_runs_beside_the_default_alone() {
+        assert!(Kubernetes::Default.with_kubelet().is_ok());
+        let error = Kubernetes::Oldest.with_kubelet().unwrap_err().to_string();
+        assert!(error.contains("unset SWITCHYARD_KUBERNETES"), "{error}");
+    }
+}
