@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use switchyard_platform::api_server::without_proxy;
+use switchyard_platform::api_server::through_proxy;
 
 pub use command::{Args, Command};
 use command::{ClusterCommand, DebugCommand, MigrateCommand, RecoverCommand};
@@ -224,7 +224,7 @@ async fn connect(
             .map_err(|error| anyhow!("{error}; {ADVICE}"))?,
         None => kube::Config::infer().await.map_err(|error| anyhow!("{error}; {ADVICE}"))?,
     };
-    config = without_proxy(config).map_err(|error| anyhow!("{error}; {ADVICE}"))?;
+    config = through_proxy(config).map_err(|error| anyhow!("{error}; {ADVICE}"))?;
     config.read_timeout = Some(READ_TIME);
     let namespace = config.default_namespace.clone();
     Ok((kube::Client::try_from(config).context("the kubeconfig cannot be used")?, namespace))

@@ -14,7 +14,7 @@ use switchyard_config::{self as config, Configuration};
 
 use crate::endpoint::Endpoint;
 use crate::engine::recording::RecordingOptions;
-use switchyard_platform::api_server::without_proxy;
+use switchyard_platform::api_server::through_proxy;
 use switchyard_platform::errors::with_root_cause;
 
 pub use self::webhook::{JobWebhooks, WebhookFlags};
@@ -74,7 +74,7 @@ impl ClusterFlags {
                 config.map_err(|error| self.explain(&error))?
             }
         };
-        without_proxy(config).map_err(|error| self.explain(&error))
+        through_proxy(config).map_err(|error| self.explain(&error))
     }
 
     fn explain(&self, error: &(dyn std::error::Error + 'static)) -> anyhow::Error {

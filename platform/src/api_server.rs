@@ -1,55 +1,82 @@
-//! The way to API servers: never through a proxy.
+//! The way to API servers, as kubectl takes it: through the proxy of the kubeconfig, else through
+//! that of the environment.
 
 use thiserror::Error;
 
-/// The variables that kube takes a proxy from.
-const VARIABLES: [&str; 2] = ["HTTPS_PROXY", "https_proxy"];
+use crate::proxy_environment;
 
-/// A kubeconfig names a proxy. The message leaves its URL out, because it may hold a password.
+/// The port of an API server's URL without one.
+const HTTPS: u16 = 443;
+
+/// A proxy that cannot be used. The message leaves its URL out, because it may hold a password.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("the kubeconfig has a proxy-url, and API servers can only be dialled directly")]
-pub struct ProxyUrl;
+#[error("{0} is not http://, https:// or socks5://[USER:PASSWORD@]HOST[:PORT]")]
+pub struct BadProxy(&'static str);
 
-/// The configuration without the proxy of `HTTPS_PROXY`. kube reads that variable for kubeconfigs,
-/// without regard to `NO_PROXY`, and ignores it in a cluster.
+/// The configuration with the proxy that leads to its API server: `proxy-url` of the kubeconfig,
+/// else `HTTPS_PROXY`, unless `NO_PROXY` names the API server. kube compares `NO_PROXY` with the
+/// proxy's own host. In a cluster, kube ignores the environment.
 ///
 /// # Errors
 ///
-/// The kubeconfig itself names a proxy.
-pub fn without_proxy(config: kube::Config) -> Result<kube::Config, ProxyUrl> {
-    without_proxy_of(config, |name| std::env::var(name).ok())
+/// The URL is of another kind.
+pub fn through_proxy(config: kube::Config) -> Result<kube::Config, BadProxy> {
+    select(config, |name| std::env::var(name).ok())
 }
 
-fn without_proxy_of(
+fn select(
     mut config: kube::Config,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<kube::Config, ProxyUrl> {
-    if let Some(proxy) = config.proxy_url.take() {
-        let mut values = VARIABLES.into_iter().filter_map(variable);
-        if !values.any(|value| value.parse().ok().as_ref() == Some(&proxy)) {
-            return Err(ProxyUrl);
+) -> Result<kube::Config, BadProxy> {
+    let Some(proxy) = &config.proxy_url else { return Ok(config) };
+    let mut name = "proxy-url of the kubeconfig";
+    let of_environment = ["HTTPS_PROXY", "https_proxy"].into_iter().find(|name| {
+        variable(name).is_some_and(|value| value.parse().ok().as_ref() == Some(proxy))
+    });
+    if let Some(variable_name) = of_environment {
+        name = variable_name;
+        let host = config.cluster_url.host().unwrap_or_default();
+        let port = config.cluster_url.port_u16().unwrap_or(HTTPS);
+        if proxy_environment::select(host, port, &variable).is_none() {
+            config.proxy_url = None;
+            return Ok(config);
         }
     }
-    Ok(config)
+    match proxy.scheme_str() {
+        Some("http" | "https" | "socks5") => Ok(config),
+        _ => Err(BadProxy(name)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_the_kubeconfigs_own_proxy_is_an_error() {
-        let config = |proxy: Option<&str>| {
-            let mut config = kube::Config::new("https://api.example".parse().unwrap());
-            config.proxy_url = proxy.map(|proxy| proxy.parse().unwrap());
-            config
+    fn selected(proxy: &str, no_proxy: &str) -> Result<Option<String>, String> {
+        let mut config = kube::Config::new("https://api.example:6443".parse().unwrap());
+        config.proxy_url = Some(proxy.parse().unwrap());
+        let variable = |name: &str| match name {
+            "https_proxy" => Some("http://u:p@proxy".to_owned()),
+            "NO_PROXY" => Some(no_proxy.to_owned()),
+            _ => None,
         };
-        let variable = |name: &str| (name == "https_proxy").then(|| "http://u:p@proxy".to_owned());
-        for proxy in [None, Some("http://u:p@proxy")] {
-            let direct = without_proxy_of(config(proxy), variable).unwrap();
-            assert_eq!(direct.proxy_url, None);
-        }
-        let own = config(Some("http://u:p@other"));
-        assert_eq!(without_proxy_of(own, variable).map(drop), Err(ProxyUrl));
+        let config = select(config, variable).map_err(|error| error.to_string())?;
+        Ok(config.proxy_url.map(|proxy| proxy.to_string()))
+    }
+
+    #[test]
+    fn no_proxy_excludes_api_servers_from_the_environment() {
+        let environment = "http://u:p@proxy";
+        assert_eq!(selected(environment, "other"), Ok(Some("http://u:p@proxy/".to_owned())));
+        assert_eq!(selected(environment, "example"), Ok(None));
+        let own = "socks5://bastion:1080";
+        assert_eq!(selected(own, "example"), Ok(Some("socks5://bastion:1080/".to_owned())));
+    }
+
+    #[test]
+    fn unusable_proxy_is_refused_without_its_password() {
+        let error = selected("ftp://u:s3cret@proxy", "").unwrap_err();
+        assert!(error.starts_with("proxy-url of the kubeconfig is not http://"), "{error}");
+        assert!(!error.contains("s3cret"), "{error}");
     }
 }

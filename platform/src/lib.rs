@@ -19,6 +19,7 @@ pub mod log_limit;
 pub mod object;
 pub mod optional_crd;
 pub mod program;
+pub mod proxy_environment;
 pub mod store;
 pub mod telemetry;
 pub mod watch;

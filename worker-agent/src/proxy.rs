@@ -1,7 +1,6 @@
 //! The HTTP proxy between an agent and its hub: its URL, and the CONNECT request.
 
 use std::io;
-use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use hyper::client::conn::http1;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioIo;
 use switchyard_platform::errors::with_root_cause;
+use switchyard_platform::proxy_environment;
 use thiserror::Error;
 
 use crate::dial::{Dial, Io};
@@ -70,53 +70,14 @@ impl ProxyFlag {
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<Proxy>, BadProxy> {
         match self.0.as_str() {
-            "" => from_environment(hub, variable),
+            "" => match proxy_environment::select(&hub.host, hub.port, variable) {
+                Some((name, url)) => Proxy::parse(&url).map(Some).ok_or(BadProxy(name)),
+                None => Ok(None),
+            },
             NONE => Ok(None),
             url => Proxy::parse(url).map(Some).ok_or(BadProxy(FLAG)),
         }
     }
-}
-
-/// The proxy of HTTPS_PROXY. None for hubs in NO_PROXY and, as with Go's programs, on this machine.
-fn from_environment(
-    hub: &HubAddress,
-    variable: impl Fn(&str) -> Option<String>,
-) -> Result<Option<Proxy>, BadProxy> {
-    let first = |names: [&'static str; 2]| {
-        names.into_iter().find_map(|name| {
-            let text = variable(name)?.trim().to_owned();
-            (!text.is_empty()).then_some((name, text))
-        })
-    };
-    let Some((name, url)) = first(["HTTPS_PROXY", "https_proxy"]) else { return Ok(None) };
-    let exceptions = first(["NO_PROXY", "no_proxy"]).map(|(_, list)| list).unwrap_or_default();
-    if is_local(&hub.host) || is_exception(hub, &exceptions) {
-        return Ok(None);
-    }
-    Proxy::parse(&url).map(Some).ok_or(BadProxy(name))
-}
-
-fn is_local(host: &str) -> bool {
-    host.eq_ignore_ascii_case("localhost")
-        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// Whether NO_PROXY names the hub. The library knows names, addresses, networks and `*`; Go's
-/// programs also accept `*.example.com` and `HOST:PORT`.
-fn is_exception(hub: &HubAddress, list: &str) -> bool {
-    let entries = list.split(',').filter_map(|entry| {
-        let entry = entry.trim();
-        let entry = entry.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(entry);
-        match entry.rsplit_once(':') {
-            Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
-                (port.parse() == Ok(hub.port)).then(|| host.trim_matches(['[', ']']))
-            }
-            _ => Some(entry.trim_matches(['[', ']'])),
-        }
-    });
-    let list = entries.collect::<Vec<_>>().join(",");
-    let Ok(hub) = hub.to_string().parse::<Uri>() else { return false };
-    Matcher::builder().https("http://proxy").no(list).build().intercept(&hub).is_none()
 }
 
 /// An HTTP proxy.

@@ -11,7 +11,7 @@ use kube::api::{Api, ListParams};
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use switchyard_hub_pki::store;
-use switchyard_platform::api_server::without_proxy;
+use switchyard_platform::api_server::through_proxy;
 
 use super::account::Token;
 use super::{
@@ -250,7 +250,7 @@ async fn test_kubeconfig(text: &str) -> anyhow::Result<()> {
     let kubeconfig = Kubeconfig::from_yaml(text).context("not a kubeconfig")?;
     let mut config =
         kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    config = without_proxy(config)?;
+    config = through_proxy(config)?;
     config.read_timeout = Some(crate::READ_TIME);
     let namespaces: Api<Namespace> = Api::all(Client::try_from(config)?);
     let listed = namespaces.list(&ListParams::default().limit(1)).await;

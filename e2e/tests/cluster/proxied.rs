@@ -1,16 +1,18 @@
-//! Agents that reach their hub through an HTTP proxy. The hub's name resolves nowhere, so only the
-//! proxy leads to it.
+//! Agents that reach their hub through an HTTP proxy, and API servers behind one. The hub's name
+//! resolves nowhere, so only the proxy leads to it.
 
 mod connect_proxy;
 
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::ensure;
 use connect_proxy::ConnectProxy;
+use serde_json::{Value, json};
 use switchyard::join_token::JoinToken;
 use switchyard_e2e::fleet::Fleet;
 use switchyard_e2e::wait::eventually;
-use switchyard_e2e::{ClusterSpec, NodeSpec, Process, fixture, job, queues};
+use switchyard_e2e::{ClusterSpec, Environment, NodeSpec, Process, fixture, job, paths, queues};
 
 const SOON: Duration = Duration::from_secs(60);
 const TARGET: &str = "hub.proxied.test:7443";
@@ -120,5 +122,34 @@ fn proxy_of_the_environment_is_for_the_hub_alone() {
         let targets = proxy.targets();
         assert!(targets.iter().all(|target| target == TARGET), "{targets:?}");
         assert!(!fleet.with("west", Process::log).unwrap().contains("s3cret"));
+    });
+}
+
+#[test]
+fn api_server_is_dialled_through_the_kubeconfigs_proxy() {
+    fixture::run(async {
+        let spec = ClusterSpec::new("hub");
+        let environment = Environment::builder("bastion").cluster(spec).start().await.unwrap();
+        let cluster = environment.cluster("hub");
+        cluster.install().await.unwrap();
+        let address = cluster.url().trim_start_matches("https://").trim_end_matches('/').to_owned();
+        let proxy = ConnectProxy::open(&address, &address, "user:s3cret").await;
+        let text = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
+        let get_clusters = |password: &str| {
+            let mut kubeconfig: Value = serde_saphyr::from_str(&text).unwrap();
+            let url = format!("http://user:{password}@127.0.0.1:{}", proxy.port);
+            kubeconfig["clusters"][0]["cluster"]["proxy-url"] = json!(url);
+            let file = cluster.state_dir().join("behind-a-proxy");
+            std::fs::write(&file, kubeconfig.to_string()).unwrap();
+            let mut command = Command::new(paths::binary("switchyard").unwrap());
+            let output = command.arg("--kubeconfig").arg(file).args(["get", "clusters"]).output();
+            let output = output.unwrap();
+            (output.status.success(), String::from_utf8(output.stderr).unwrap())
+        };
+        let (done, errors) = get_clusters("s3cret");
+        assert!(done, "{errors}");
+        assert!(proxy.targets().contains(&address), "{:?}", proxy.targets());
+        let (done, errors) = get_clusters("wr0ng");
+        assert!(!done && !errors.contains("wr0ng"), "{errors}");
     });
 }

@@ -17,7 +17,7 @@ use switchyard_agent::{CapacitySource, DryRunCounts, cluster_uid, run_core};
 use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_controller::Context;
-use switchyard_platform::api_server::without_proxy;
+use switchyard_platform::api_server::through_proxy;
 use switchyard_platform::store::Store;
 use tokio::sync::Semaphore;
 use tokio_stream::wrappers::ReceiverStream;
@@ -325,7 +325,7 @@ async fn connect(config: Kubeconfig, exec: &Arc<Semaphore>) -> Result<Client, St
     let mut config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
         .await
         .map_err(|error| error.to_string())?;
-    config = without_proxy(config).map_err(|error| error.to_string())?;
+    config = through_proxy(config).map_err(|error| error.to_string())?;
     // After a retry, the last answer does not show whether an earlier request took effect.
     config.default_retry = false;
     // Making the client may run an exec plugin, which blocks.

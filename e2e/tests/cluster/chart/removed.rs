@@ -11,19 +11,27 @@ use crate::common::shell::{self, Shell};
 const PAGE: &str = "docs/install.md";
 const WAIT: Duration = Duration::from_secs(60);
 
-/// The commands of the section; from the one that begins so, if there is one.
+const SECTIONS: [&str; 5] = [
+    "### Empty the queues",
+    "### Uninstall",
+    "### Strip the finalizers",
+    "### Delete the CRDs",
+    "### Start the jobs that waited",
+];
+
+/// The commands of the sections from this one on.
 fn commands(from: &str) -> Vec<String> {
-    let all = shell::commands(PAGE, "## Remove everything");
-    all.into_iter().skip_while(|line| !line.starts_with(from)).collect()
+    let sections = SECTIONS.into_iter().skip_while(|heading| *heading != from);
+    sections.flat_map(|heading| shell::commands(PAGE, heading)).collect()
 }
 
 /// A cluster where one job runs and one waits.
-async fn begin(environment: &Environment) -> (Shell<'_>, Single) {
+async fn begin(environment: &Environment) -> (Shell, Single) {
     let cluster = environment.cluster("one");
-    let shell = Shell::new(cluster).await;
+    let shell = Shell::new(&[cluster]).await;
     shell.run("helm install switchyard deploy/charts/switchyard --namespace switchyard-system --create-namespace");
     let single = Single::start(cluster).await.unwrap();
-    shell.run("sed 's/nominalQuota: 100/nominalQuota: 2/' examples/single/queues.yaml | kubectl apply -f -");
+    shell.run("sed 's/nominalQuota: 100/nominalQuota: 500m/' examples/single/queues.yaml | kubectl apply -f -");
     shell.run("kubectl apply -f examples/jobs/job.yaml");
     shell.until(&active("job"), &["2"], WAIT).await;
     shell.run("sed 's/name: job$/name: second/' examples/jobs/job.yaml | kubectl apply -f -");
@@ -43,7 +51,7 @@ async fn environment(name: &str) -> Environment {
     Environment::builder(name).cluster(spec).start().await.unwrap()
 }
 
-fn nothing_is_left(shell: &Shell<'_>) {
+fn nothing_is_left(shell: &Shell) {
     let found = shell.run("kubectl api-resources --api-group=kueue.x-k8s.io --output=name");
     assert_eq!(found, "");
     let found = shell.run(
@@ -58,7 +66,7 @@ fn everything_goes_while_switchyard_runs() {
         let environment = environment("emptied").await;
         let (shell, single) = begin(&environment).await;
         let mut single = Some(single);
-        for line in commands("") {
+        for line in commands("### Empty the queues") {
             if line.starts_with("helm uninstall")
                 && let Some(single) = single.take()
             {
@@ -79,7 +87,7 @@ fn what_is_left_goes_without_switchyard() {
         let (shell, single) = begin(&environment).await;
         single.stop().await;
         let mut stripped = false;
-        for line in commands("helm uninstall") {
+        for line in commands("### Uninstall") {
             let said = shell.run(&line);
             stripped |= said.contains("clusterqueue.kueue.x-k8s.io/team-a patched");
         }

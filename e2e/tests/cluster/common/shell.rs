@@ -33,7 +33,8 @@ pub(crate) fn commands_of_page(page: &str) -> Vec<String> {
     lines(&text).into_iter().filter(is_one).collect()
 }
 
-/// The indented lines. A line that is indented further, or ends a loop, continues the one before.
+/// The indented lines. A line continues the one before if that ends with a backslash, or if it is
+/// indented further or ends a loop.
 fn lines(text: &str) -> Vec<String> {
     let mut commands: Vec<String> = Vec::new();
     let mut is_inside = false;
@@ -42,7 +43,8 @@ fn lines(text: &str) -> Vec<String> {
             is_inside = false;
             continue;
         };
-        let continues = code.starts_with(' ') || code == "done";
+        let is_open = commands.last().is_some_and(|command| command.ends_with('\\'));
+        let continues = is_open || code.starts_with(' ') || code == "done";
         match commands.last_mut().filter(|_| is_inside) {
             Some(command) if continues => {
                 command.push('\n');
