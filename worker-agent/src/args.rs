@@ -30,8 +30,8 @@ pub struct Args {
     /// The hub's address: https://HOST[:PORT].
     #[arg(long, env = "SWITCHYARD_HUB", value_name = "URL")]
     pub hub: HubAddress,
-    /// A single-use join token of `switchyard cluster join-token`. The agent tries it once and then
-    /// uses the stored identity.
+    /// A single-use join token of `switchyard cluster add`. The agent tries it once and then uses
+    /// the stored identity.
     #[arg(
         long,
         env = "SWITCHYARD_JOIN_TOKEN",
