@@ -166,7 +166,7 @@ async fn back_to_kueue(fleet: &Fleet) -> Kueue {
     println!("hub: {}", switchyard(hub, &["migrate", "hand-back"]).await);
     for worker in WORKERS {
         let worker = fleet.worker(worker);
-        let released = switchyard(worker, &["migrate", "hand-back", "--copies"]).await;
+        let released = switchyard(worker, &["migrate", "hand-back", "--copies", "--yes"]).await;
         println!("{}: {released}", worker.name());
     }
     set_stop_policy(hub, "Hold").await;
