@@ -1,6 +1,9 @@
 //! `switchyard recover adopt JOB --from CLUSTER --uid UID`: annotates a Workload on the hub so that it
 //! takes over a copy from before the hub lost its store, even if the two differ.
 
+use std::ops::ControlFlow;
+use std::time::Duration;
+
 use anyhow::bail;
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
@@ -8,7 +11,8 @@ use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_api::{conditions, names};
 
 use crate::find::find;
-use crate::{Output, operate};
+use crate::job_row::row;
+use crate::{Output, confirm, operate, wait};
 
 /// Arguments of `switchyard recover adopt`.
 #[derive(clap::Args, Debug)]
@@ -26,8 +30,14 @@ pub struct Args {
     #[arg(long)]
     pub yes: bool,
     /// Print what would happen, and change nothing.
-    #[arg(long, conflicts_with = "yes")]
+    #[arg(long)]
     pub dry_run: bool,
+    /// Wait until the hub has adopted the copy, with progress on stderr. The job needs quota first.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub wait: bool,
+    /// Timeout of --wait, such as 30s, 10m or 2h.
+    #[arg(long, default_value = "10m", value_parser = crate::wait::timeout, requires = "wait")]
+    pub timeout: Duration,
     /// Namespace. Default: the kubeconfig's.
     #[arg(short, long)]
     pub namespace: Option<String>,
@@ -48,30 +58,64 @@ pub struct Adoption {
     pub copy: String,
     /// The copy's state, as its cluster reports it.
     pub state: String,
-    /// Nothing was changed.
+    /// As `dryRun`, the name of earlier versions.
     pub dry: bool,
+    /// Nothing was changed.
+    pub dry_run: bool,
+    /// `--wait` has ended: the hub has adopted the copy.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_adopted: bool,
 }
 
 /// Requests the adoption.
 ///
 /// # Errors
-/// If there is no such job, cluster or copy, if the job is on a cluster already, or for want of
-/// rights.
+/// If there is no such job, cluster or copy, if the job is on a cluster already, without `--yes`,
+/// or for want of rights.
 pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::Result<String> {
     let namespace = args.namespace.as_deref().unwrap_or(namespace);
     let cluster = operate::get_cluster(&Api::all(client.clone()), &args.from).await?;
     let workloads: Api<Workload> = Api::namespaced(client, namespace);
     let all = crate::status::list(&workloads).await;
     let all = all.map_err(|error| crate::with_hint(&error, "listing workloads"))?;
-    let plan = plan(find(&all, namespace, &args.job)?, &cluster, args)?;
-    if !args.yes && !args.dry_run {
-        bail!("{}", render_text(&plan).trim_end());
+    let mut plan = plan(find(&all, namespace, &args.job)?, &cluster, args)?;
+    if plan.dry_run && !args.dry_run {
+        return Err(confirm::needed(&render_text(&plan), "If the two are the same job"));
     }
-    if args.yes {
+    if !plan.dry_run {
         let value = format!("{}/{}", plan.cluster, plan.uid);
         operate::annotate_workload(&workloads, &plan.workload, names::ADOPT, &value).await?;
     }
+    if args.wait {
+        adopted(&workloads, &plan, args.timeout).await?;
+        plan.is_adopted = true;
+    }
     args.output.render(&plan, render_text)
+}
+
+/// Waits until the hub has the job on the copy's cluster.
+async fn adopted(
+    workloads: &Api<Workload>,
+    plan: &Adoption,
+    timeout: Duration,
+) -> anyhow::Result<()> {
+    wait::poll(timeout, async || {
+        let found = workloads.get_opt(&plan.workload).await;
+        let found = found.map_err(|error| crate::with_hint(&error, "reading the workload"))?;
+        let Some(workload) = found else { bail!("{} was deleted", plan.workload) };
+        let row = row(&workload);
+        match &row.cluster {
+            Some(at) if *at == plan.cluster => return Ok(ControlFlow::Break(())),
+            Some(at) => bail!("{} was sent to {at} instead", plan.workload),
+            None if row.state.is_final() => {
+                bail!("{} has finished ({}) before it was adopted", row.job, row.state)
+            }
+            None => {}
+        }
+        let state = format!("{} is not adopted yet: {} {}", row.job, row.state, row.reason);
+        Ok(ControlFlow::Continue(state.trim_end().to_owned()))
+    })
+    .await
 }
 
 fn plan(workload: &Workload, cluster: &MultiKueueCluster, args: &Args) -> anyhow::Result<Adoption> {
@@ -104,18 +148,29 @@ fn plan(workload: &Workload, cluster: &MultiKueueCluster, args: &Args) -> anyhow
         );
     }
     let copy_name = format!("{}/{}", copy.namespace, copy.name);
-    let (cluster, uid, state, dry) =
-        (args.from.clone(), args.uid.clone(), copy.state.clone(), !args.yes);
-    Ok(Adoption { workload: name, cluster, uid, copy: copy_name, state, dry })
+    let (cluster, uid, state) = (args.from.clone(), args.uid.clone(), copy.state.clone());
+    let dry = args.dry_run || !args.yes;
+    Ok(Adoption {
+        workload: name,
+        cluster,
+        uid,
+        copy: copy_name,
+        state,
+        dry,
+        dry_run: dry,
+        is_adopted: false,
+    })
 }
 
 fn render_text(plan: &Adoption) -> String {
     let Adoption { workload, cluster, copy, state, .. } = plan;
-    if plan.dry {
+    if plan.dry_run {
         return format!(
-            "{workload} would become the Workload of {copy} on {cluster} ({state}), which goes on as it is.\nAdd --yes if \
-             the two are the same job.\n"
+            "{workload} would become the Workload of {copy} on {cluster} ({state}), which goes on as it is. Nothing is changed.\n"
         );
+    }
+    if plan.is_adopted {
+        return format!("{workload} is the Workload of {copy} on {cluster}.\n");
     }
     format!(
         "{workload} becomes the Workload of {copy} on {cluster} ({state}) as soon as it has quota.\n"
@@ -134,6 +189,8 @@ mod tests {
             uid: uid.into(),
             yes: false,
             dry_run: false,
+            wait: false,
+            timeout: Duration::from_secs(1),
             namespace: None,
             output: Output::default(),
         }
@@ -169,10 +226,9 @@ mod tests {
     fn adoption_is_previewed_and_invalid_ones_rejected() {
         let seen = plan(&workload(&json!({})), &cluster(), &args("u1")).unwrap();
         insta::assert_snapshot!(render_text(&seen), @r"
-        job-a would become the Workload of ns/job-old on east (Running), which goes on as it is.
-        Add --yes if the two are the same job.
+        job-a would become the Workload of ns/job-old on east (Running), which goes on as it is. Nothing is changed.
         ");
-        insta::assert_snapshot!(render_text(&Adoption { dry: false, ..seen }), @"job-a becomes the Workload of ns/job-old on east (Running) as soon as it has quota.");
+        insta::assert_snapshot!(render_text(&Adoption { dry_run: false, ..seen }), @"job-a becomes the Workload of ns/job-old on east (Running) as soon as it has quota.");
         let no = |status: &Value, uid: &str| {
             plan(&workload(status), &cluster(), &args(uid)).unwrap_err().to_string()
         };

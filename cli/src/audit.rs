@@ -34,7 +34,7 @@ pub struct Args {
     pub namespace: Option<String>,
     /// List everything, wait this long, list again, and report only findings of both lists, so that
     /// a pod that is being evicted is none. 0 lists once.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(..=3600))]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = crate::wait::up_to_an_hour)]
     pub grace: u64,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]

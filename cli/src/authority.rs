@@ -7,7 +7,7 @@ use kube::Api;
 use serde::Serialize;
 use switchyard_hub_pki::{Authority, ca, store};
 
-use crate::Output;
+use crate::{Output, confirm};
 
 /// `switchyard ca`.
 #[derive(clap::Subcommand, Debug)]
@@ -57,6 +57,10 @@ pub struct Recover {
     /// hub created on a cluster. The hub gets a new CA.
     #[arg(long, value_name = "ID")]
     pub hub_id: Option<String>,
+    /// Confirm that the hub's store was lost or restored. A hub that forgets a store that is whole
+    /// runs jobs twice.
+    #[arg(long)]
+    pub yes: bool,
     /// Print what would happen, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
@@ -144,17 +148,22 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
 /// Prepares a hub that has lost its memory.
 ///
 /// # Errors
-/// When the Secret cannot be read or written.
+/// When the Secret cannot be read or written, or without `--yes`.
 pub async fn recover(client: kube::Client, recover: &Recover) -> anyhow::Result<String> {
-    let Recover { args, hub_id, dry_run } = recover;
+    let Recover { args, hub_id, yes, dry_run } = recover;
     let secrets: Api<Secret> = Api::namespaced(client, &args.hub_namespace);
     let now = Timestamp::now();
     let memory_since = now.round(jiff::Unit::Second).unwrap_or(now);
-    let (hub_id, new_authority) = match dry_run {
+    let is_planned = *dry_run || !yes;
+    let (hub_id, new_authority) = match is_planned {
         true => store::recoverable(&secrets, hub_id.as_deref()).await?,
         false => store::recover(&secrets, hub_id.as_deref(), memory_since).await?,
     };
-    let done = Recovered { hub_id, memory_since, new_authority, dry_run: *dry_run };
+    let done = Recovered { hub_id, memory_since, new_authority, dry_run: is_planned };
+    if is_planned && !dry_run {
+        let condition = "If its store was lost or restored, and no hub runs";
+        return Err(confirm::needed(&recovered(&done), condition));
+    }
     args.output.render(&done, recovered)
 }
 

@@ -1,6 +1,9 @@
 //! `switchyard evictions`: the circuit breaker, which stops evictions after many clusters were lost
 //! at once.
 
+use std::ops::ControlFlow;
+use std::time::Duration;
+
 use jiff::Timestamp;
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
@@ -8,7 +11,7 @@ use serde_json::json;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_api::{conditions, names};
 
-use crate::{Output, clusters, operate};
+use crate::{Output, clusters, confirm, operate, wait};
 
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
@@ -19,7 +22,7 @@ pub enum Command {
     #[command(
         name = "resume",
         alias = "release",
-        after_help = "Examples:\n  switchyard evictions resume --dry-run\n  switchyard evictions resume"
+        after_help = "Examples:\n  switchyard evictions resume --dry-run\n  switchyard evictions resume --yes --wait"
     )]
     Release(Release),
 }
@@ -30,9 +33,18 @@ pub struct Release {
     /// Output format.
     #[command(flatten)]
     pub args: Args,
+    /// Confirm that what is lost may run elsewhere. Jobs whose policy is Duplicate may run twice.
+    #[arg(long)]
+    pub yes: bool,
     /// Print what would happen, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
+    /// Wait until the hub has resumed evictions, with progress on stderr.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub wait: bool,
+    /// Timeout of --wait, such as 30s, 10m or 2h.
+    #[arg(long, default_value = "10m", value_parser = crate::wait::timeout, requires = "wait")]
+    pub timeout: Duration,
 }
 
 #[derive(clap::Args, Debug)]
@@ -59,33 +71,60 @@ pub struct BreakerStatus {
     /// Nothing was changed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
+    /// `--wait` has ended: the hub evicts again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_resumed: bool,
 }
 
 /// Shows the breaker or releases it.
 ///
 /// # Errors
-/// If clusters cannot be read or changed.
+/// If clusters cannot be read or changed, or if the breaker is open and `--yes` is missing.
 pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<String> {
     let api: Api<MultiKueueCluster> = Api::all(client);
     let found = clusters::list(&api).await?;
     let mut breaker = breaker(&found);
     let args = match command {
         Command::Status(args) => args,
-        Command::Release(Release { args, dry_run: true }) => {
+        Command::Release(Release { args, dry_run: true, .. }) => {
             breaker.dry_run = true;
             args
         }
-        Command::Release(Release { args, .. }) => {
+        Command::Release(release) => {
+            let Release { args, .. } = release;
+            if breaker.open && !release.yes {
+                let plan = render_text(&BreakerStatus { dry_run: true, ..breaker });
+                return Err(confirm::needed(&plan, "If jobs on these clusters may run elsewhere"));
+            }
             // One cluster that has the new value is enough.
             if let Some(first) = breaker.clusters.first() {
                 let value = json!({names::BREAKER_RELEASE: Timestamp::now().to_string()});
                 operate::annotate_cluster(&api, first, &value).await?;
                 breaker.released = true;
+                if release.wait {
+                    resumed(&api, release.timeout).await?;
+                    breaker.is_resumed = true;
+                }
             }
             args
         }
     };
     args.output.render(&breaker, render_text)
+}
+
+/// Waits until no cluster has the condition any more.
+async fn resumed(api: &Api<MultiKueueCluster>, timeout: Duration) -> anyhow::Result<()> {
+    wait::poll(timeout, async || {
+        let now = breaker(&clusters::list(api).await?);
+        Ok(match now.open {
+            false => ControlFlow::Break(()),
+            true => ControlFlow::Continue(format!(
+                "the hub has not resumed evictions of {} yet",
+                now.clusters.join(", ")
+            )),
+        })
+    })
+    .await
 }
 
 fn breaker(clusters: &[MultiKueueCluster]) -> BreakerStatus {
@@ -96,6 +135,7 @@ fn breaker(clusters: &[MultiKueueCluster]) -> BreakerStatus {
         clusters: Vec::new(),
         released: false,
         dry_run: false,
+        is_resumed: false,
     };
     for cluster in clusters {
         let known =
@@ -113,11 +153,14 @@ fn breaker(clusters: &[MultiKueueCluster]) -> BreakerStatus {
 
 fn render_text(breaker: &BreakerStatus) -> String {
     match (breaker.open, breaker.released) {
-        (false, _) => "Closed: clusters that are lost are given up by their policy.\n".to_owned(),
+        (false, _) => {
+            let plan = if breaker.dry_run { " Nothing is changed." } else { "" };
+            format!("Closed: clusters that are lost are given up by their policy.{plan}\n")
+        }
         (true, false) => {
             let plan = match breaker.dry_run {
                 true => {
-                    "It would be released, and what ran on them would go elsewhere by their policy. Nothing is changed.\n"
+                    "Evictions would be resumed: what ran on them would go elsewhere by their policy. Nothing is changed.\n"
                 }
                 false => "",
             };
@@ -125,8 +168,9 @@ fn render_text(breaker: &BreakerStatus) -> String {
             format!("Open: {}. Clusters: {clusters}.\n{plan}", breaker.message)
         }
         (true, true) => {
+            let resumed = if breaker.is_resumed { " The hub evicts again." } else { "" };
             format!(
-                "Released: what ran on {} goes elsewhere by their policy.\n",
+                "Released: what ran on {} goes elsewhere by their policy.{resumed}\n",
                 breaker.clusters.join(", ")
             )
         }

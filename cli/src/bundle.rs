@@ -1,8 +1,9 @@
 //! `switchyard debug bundle`: collects what a maintainer needs to know of an installation, in one archive.
 //!
 //! No Secret gets into the archive. [`redact`] removes command lines, values of environment and HTTP
-//! headers, and long annotations, which may contain tokens. Logs are not changed. Failed reads are
-//! listed in the archive's `errors.txt`, and the command continues.
+//! headers, users' annotations and long ones, which may contain tokens, from objects and from the
+//! configuration file. Logs and messages of events are not changed. Failed reads are listed in the
+//! archive's `errors.txt`, and the command continues.
 
 mod archive;
 mod gather;
@@ -21,7 +22,7 @@ use archive::Archive;
 /// Arguments of `switchyard debug bundle`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The archive.
+    /// The archive. An older file of the name is replaced once the new one is whole.
     #[arg(long, value_name = "FILE", default_value = "switchyard-bundle.tar.gz")]
     pub out: PathBuf,
     /// Also read a worker cluster: the name of its MultiKueueCluster and a kubeconfig. Repeat it for each worker.

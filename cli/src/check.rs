@@ -11,6 +11,7 @@ mod fleet;
 mod mode;
 mod report;
 mod rights;
+mod skew;
 #[cfg(test)]
 mod tests;
 mod webhooks;

@@ -21,7 +21,7 @@ use switchyard_api::conditions;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use tokio::time::Instant;
 
-use crate::{Output, check, join_token};
+use crate::{Output, check, join_token, output};
 
 const FIELD_MANAGER: &str = "switchyard-cli";
 
@@ -83,7 +83,7 @@ pub struct Args {
     #[arg(long)]
     pub dry_run: bool,
     /// How long to wait for the hub, and for the worker to connect.
-    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "TIMEOUT", default_value = "2m", value_parser = crate::wait::seconds_up_to_an_hour)]
     pub timeout: u64,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
@@ -152,7 +152,8 @@ pub async fn run(client: Client, file: Option<&Path>, args: &Args) -> anyhow::Re
     } else {
         agent::add(&client, file, args).await?
     };
-    args.output.render(&added, render_text)
+    let result = output::DryRun { value: &added, dry_run: args.dry_run };
+    args.output.render(&result, |result| render_text(result.value))
 }
 
 fn render_text(added: &Added) -> String {

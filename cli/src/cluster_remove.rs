@@ -1,18 +1,21 @@
 //! `switchyard cluster remove NAME`.
 
-use anyhow::bail;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 use switchyard_api::v1beta2::{LocationType, MultiKueueCluster, MultiKueueConfig};
 
 use crate::output::{counted, is_or_are};
-use crate::{Output, operate};
+use crate::{Output, confirm, operate, wait};
 
 /// Arguments of `switchyard cluster remove`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Name of the MultiKueueCluster.
+    #[arg(value_parser = crate::find::cluster)]
     pub name: String,
     /// Remove it even if it has jobs. The policies of the jobs and their queues decide what happens to these.
     #[arg(long)]
@@ -20,6 +23,13 @@ pub struct Args {
     /// Print what would happen, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
+    /// Wait until the MultiKueueCluster is gone and the hub has no job there, with progress on
+    /// stderr. A policy such as Hold may keep jobs there for long.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub wait: bool,
+    /// Timeout of --wait, such as 30s, 10m or 2h.
+    #[arg(long, default_value = "10m", value_parser = crate::wait::timeout, requires = "wait")]
+    pub timeout: Duration,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
@@ -40,6 +50,9 @@ pub struct Removed {
     pub secret: Option<String>,
     /// Nothing was changed.
     pub dry_run: bool,
+    /// `--wait` has ended: it is gone, and the hub has no job there.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_empty: bool,
 }
 
 /// Deletes the MultiKueueCluster.
@@ -51,20 +64,11 @@ pub async fn run(client: Client, args: &Args) -> anyhow::Result<String> {
     let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
     let cluster = operate::get_cluster(&clusters, &args.name).await?;
     let workloads = operate::count_workloads(client.clone(), &args.name).await?;
-    if workloads > 0 && !args.yes && !args.dry_run {
-        bail!(
-            "{1} {2} on cluster \"{0}\". `switchyard cluster drain {0} --wait` moves them first; \
-             --yes removes the cluster now, and what runs there is not stopped",
-            args.name,
-            counted(workloads, "workload"),
-            is_or_are(workloads)
-        );
-    }
-    let configs: Api<MultiKueueConfig> = Api::all(client);
+    let configs: Api<MultiKueueConfig> = Api::all(client.clone());
     let listed = configs.list(&ListParams::default()).await;
     let listed = listed.map_err(|error| crate::with_hint(&error, "listing MultiKueueConfigs"))?;
     let names_it = |config: &&MultiKueueConfig| config.spec.clusters.contains(&args.name);
-    let removed = Removed {
+    let mut removed = Removed {
         cluster: args.name.clone(),
         workloads,
         configs: listed.items.iter().filter(names_it).map(ResourceExt::name_any).collect(),
@@ -72,30 +76,61 @@ pub async fn run(client: Client, args: &Args) -> anyhow::Result<String> {
             .spec
             .cluster_source
             .kube_config
+            .clone()
             .filter(|source| source.location_type == LocationType::Secret)
             .map(|source| source.location),
         dry_run: args.dry_run,
+        is_empty: false,
     };
+    if workloads > 0 && !args.yes && !args.dry_run {
+        let plan = text(&Removed { dry_run: true, ..removed });
+        let condition = format!(
+            "`switchyard cluster drain {} --wait` moves its jobs first. If they may stay there unseen, or run twice",
+            args.name
+        );
+        return Err(confirm::needed(&plan, &condition));
+    }
     if !args.dry_run {
         let deleted = clusters.delete(&args.name, &DeleteParams::default()).await;
         deleted.map_err(|error| {
             crate::with_required_right(&error, "deleting the cluster", "delete multikueueclusters")
         })?;
     }
+    if args.wait {
+        wait::poll(args.timeout, async || {
+            let found = clusters.get_opt(&args.name).await;
+            let found = found.map_err(|error| crate::with_hint(&error, "reading the cluster"))?;
+            // One that was made again has another uid.
+            Ok(match found.is_some_and(|it| it.uid() == cluster.uid()) {
+                false => ControlFlow::Break(()),
+                true => ControlFlow::Continue(format!("{} is not gone yet", args.name)),
+            })
+        })
+        .await?;
+        operate::await_empty(&client, &args.name, args.timeout).await?;
+        removed.is_empty = true;
+    }
     args.output.render(&removed, text)
 }
 
 fn text(removed: &Removed) -> String {
-    let Removed { cluster, workloads, configs, secret, dry_run } = removed;
+    let Removed { cluster, workloads, configs, secret, dry_run, is_empty } = removed;
     let mut out = match (*dry_run, *workloads) {
-        (true, 0) => format!("{cluster} would be removed. Nothing of the hub is on it.\n"),
+        (true, 0) => {
+            format!(
+                "{cluster} would be removed. Nothing of the hub is on it. Nothing is changed.\n"
+            )
+        }
         (true, there) => {
             let (workloads, are) = (counted(there, "workload"), is_or_are(there));
             format!(
-                "{cluster} would be removed. {workloads} {are} on it and would not be stopped.\n"
+                "{cluster} would be removed. {workloads} {are} on it and would not be stopped. Nothing is changed.\n"
             )
         }
         (false, 0) => format!("{cluster} is removed.\n"),
+        (false, _) if *is_empty => {
+            format!("{cluster} is removed. The hub has no job there any more.\n")
+        }
         (false, there) => {
             let workloads = counted(there, "workload");
             format!("{cluster} is removed. It had {workloads}, which the removal does not stop.\n")
@@ -126,6 +161,7 @@ mod tests {
             configs: vec!["fleet".into()],
             secret: Some("west-kubeconfig".into()),
             dry_run: false,
+            is_empty: false,
         };
         insta::assert_snapshot!(text(&removed), @r#"
         west is removed. It had 2 workloads, which the removal does not stop.
@@ -135,7 +171,7 @@ mod tests {
         let dry =
             Removed { workloads: 0, configs: Vec::new(), secret: None, dry_run: true, ..removed };
         insta::assert_snapshot!(text(&dry), @r"
-        west would be removed. Nothing of the hub is on it.
+        west would be removed. Nothing of the hub is on it. Nothing is changed.
         ");
     }
 }

@@ -90,7 +90,7 @@ pub enum Command {
     ///
     /// Exits with 0 if they agree, with 2 if they do not, and with 1 if something cannot be read; see docs/audit.md.
     #[command(
-        after_help = "Examples:\n  switchyard audit\n  switchyard audit --worker east=east.kubeconfig --grace 60"
+        after_help = "Examples:\n  switchyard audit\n  switchyard audit --worker east=east.kubeconfig --grace 1m"
     )]
     Audit(audit::Args),
     /// Move a cluster between Kueue and Switchyard; see docs/migrate.md
@@ -171,7 +171,7 @@ pub enum ClusterCommand {
 pub enum RecoverCommand {
     /// Before the hub starts: say that its store was lost, or restored from a backup
     #[command(
-        after_help = "Examples:\n  switchyard recover start --dry-run\n  switchyard recover start\n  switchyard recover start --hub-id 6b1f9f0e"
+        after_help = "Examples:\n  switchyard recover start --dry-run\n  switchyard recover start --yes\n  switchyard recover start --yes --hub-id 6b1f9f0e"
     )]
     Start(authority::Recover),
     /// List what runs on clusters with this hub's mark, and is unknown to the hub
@@ -182,7 +182,7 @@ pub enum RecoverCommand {
     Export(copies::Args),
     /// Connect a job that was applied again with what runs on a cluster, although the two differ
     #[command(
-        after_help = "Examples:\n  switchyard recover adopt train --from east --uid 0d2f… --dry-run"
+        after_help = "Examples:\n  switchyard recover adopt train --from east --uid 0d2f… --dry-run\n  switchyard recover adopt train --from east --uid 0d2f… --yes --wait"
     )]
     Adopt(adopt::Args),
 }
@@ -199,7 +199,7 @@ pub enum MigrateCommand {
     Preflight(preflight::Args),
     /// After Switchyard was stopped: make a cluster's Workloads ready for stock Kueue
     #[command(
-        after_help = "Examples:\n  switchyard migrate hand-back --dry-run\n  switchyard migrate hand-back\n  switchyard migrate hand-back --copies --context east"
+        after_help = "Examples:\n  switchyard migrate hand-back --dry-run\n  switchyard migrate hand-back\n  switchyard migrate hand-back --copies --yes --context east"
     )]
     HandBack(hand_back::Args),
 }
@@ -210,7 +210,7 @@ pub enum DebugCommand {
     /// Decide again what a recording contains, and print the first difference. Needs no cluster
     #[command(after_help = "Examples:\n  switchyard debug replay decisions.jsonl")]
     Replay(replay::Args),
-    /// Write versions, objects, events, checks and logs into one archive, without secrets
+    /// Write versions, objects, events, checks, metrics and logs into one archive, without secrets
     #[command(
         after_help = "Examples:\n  switchyard debug bundle\n  switchyard debug bundle --out fleet.tar.gz --worker east=east.kubeconfig"
     )]

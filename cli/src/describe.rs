@@ -9,6 +9,7 @@ use clap::Subcommand;
 use kube::Client;
 
 use crate::Output;
+use crate::color::ColorChoice;
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -22,16 +23,28 @@ pub enum Command {
     Cluster(Global),
     /// Show a queue: quota, use, the jobs that hold it and the jobs that wait
     #[command(
-        after_help = "Examples:\n  switchyard describe queue gpu\n  switchyard describe queue main -n team"
+        after_help = "Examples:\n  switchyard describe queue gpu\n  switchyard describe queue main -n team\n  switchyard describe queue localqueue/main -n team"
     )]
-    Queue(Named),
+    Queue(NamedQueue),
 }
 
 #[derive(clap::Args, Debug)]
 pub struct Named {
-    /// Name of the job or the queue.
+    /// Name of the job, also KIND/NAME, or of its Workload.
     pub name: String,
-    /// Namespace. Default: the kubeconfig's; for a queue, none: a ClusterQueue.
+    /// Namespace. Default: the kubeconfig's.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct NamedQueue {
+    /// Name of the queue, also as `get queues -o name` prints it: clusterqueue/NAME or localqueue/NAME.
+    pub name: String,
+    /// Namespace of a LocalQueue. Default: a ClusterQueue; for localqueue/NAME, the kubeconfig's.
     #[arg(short, long)]
     pub namespace: Option<String>,
     /// Output format.
@@ -41,7 +54,8 @@ pub struct Named {
 
 #[derive(clap::Args, Debug)]
 pub struct Global {
-    /// Name of the MultiKueueCluster.
+    /// Name of the MultiKueueCluster, also as `get clusters -o name` prints it.
+    #[arg(value_parser = crate::find::cluster)]
     pub name: String,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
@@ -52,11 +66,16 @@ pub struct Global {
 ///
 /// # Errors
 /// When the API cannot be read, or there is no such object.
-pub async fn run(client: Client, namespace: &str, command: &Command) -> anyhow::Result<String> {
+pub async fn run(
+    client: Client,
+    namespace: &str,
+    command: &Command,
+    color: ColorChoice,
+) -> anyhow::Result<String> {
     match command {
-        Command::Job(args) => job::run(client, namespace, args).await,
-        Command::Cluster(args) => cluster::run(client, args).await,
-        Command::Queue(args) => queue::run(client, args).await,
+        Command::Job(args) => job::run(client, namespace, args, color).await,
+        Command::Cluster(args) => cluster::run(client, args, color).await,
+        Command::Queue(args) => queue::run(client, namespace, args, color).await,
     }
 }
 

@@ -23,8 +23,9 @@ use switchyard_controller::engine::load::{self, LoadError};
 use switchyard_controller::stores::Stores;
 use switchyard_scheduler::{Name, WorkloadKey};
 
-use crate::Output;
+use crate::color::ColorChoice;
 use crate::find::find;
+use crate::{Output, paint};
 
 pub use settings::AssumedConfig;
 pub use view::ExplanationView;
@@ -52,7 +53,12 @@ pub struct Args {
 /// # Errors
 /// If objects cannot be listed, or if there is no such workload; the message then names similar
 /// ones.
-pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::Result<String> {
+pub async fn run(
+    client: kube::Client,
+    namespace: &str,
+    args: &Args,
+    color: ColorChoice,
+) -> anyhow::Result<String> {
     let namespace = args.namespace.as_deref().unwrap_or(namespace);
     let given = args.config.as_deref().map(read).transpose()?;
     let stores = Stores::default();
@@ -66,7 +72,7 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
     view.unknown.extend(fleet.err().map(|error| {
         format!("which worker clusters its rules allow: {error} failed: {}", error.source)
     }));
-    args.output.render(&view, |view| text::render_text(view, now))
+    args.output.render(&view, |view| paint::states(color, &text::render_text(view, now)))
 }
 
 /// The explanation of a workload. Pure.

@@ -81,6 +81,24 @@ pub(crate) fn find<'a, W: Borrow<Workload>>(
     }
 }
 
+/// A cluster's name, also as `multikueuecluster/NAME`, which `get clusters -o name` prints.
+pub(crate) fn cluster(text: &str) -> Result<String, String> {
+    match text.split_once('/') {
+        None => Ok(text.to_owned()),
+        Some((kind, name)) if is_kind_of(kind, &["multikueuecluster", "cluster"]) => {
+            Ok(name.to_owned())
+        }
+        Some((kind, name)) => Err(format!(
+            "\"{kind}\" is no kind of cluster; name {name} or multikueuecluster/{name}"
+        )),
+    }
+}
+
+/// Whether the kind that was typed is one of these.
+pub(crate) fn is_kind_of(given: &str, kinds: &[&str]) -> bool {
+    kinds.iter().any(|kind| is_kind(given, kind))
+}
+
 /// Accepts `job`, `jobs`, `Job` and `job.batch` for the kind Job.
 fn is_kind(given: &str, kind: &str) -> bool {
     let given = given.split('.').next().unwrap_or(given);
@@ -117,6 +135,20 @@ mod tests {
         ] {
             assert!(find(&all, "team", wanted).is_ok(), "{wanted}");
         }
+    }
+
+    #[test]
+    fn cluster_is_named_as_get_prints_it() {
+        for text in [
+            "east",
+            "multikueuecluster/east",
+            "multikueueclusters/east",
+            "MultiKueueCluster.kueue.x-k8s.io/east",
+            "cluster/east",
+        ] {
+            assert_eq!(cluster(text).as_deref(), Ok("east"), "{text}");
+        }
+        assert!(cluster("job/east").unwrap_err().contains("no kind of cluster"));
     }
 
     #[test]

@@ -78,15 +78,17 @@ pub(crate) struct Rows<Read, IsWanted, Line> {
 }
 
 /// Calls `print` with each row that changed or was deleted (`true`), until it breaks. `listed`
-/// are the objects that the reader has seen.
+/// are the objects that the reader has seen. `prepare` is called with each object before it is
+/// read, for what else its row depends on.
 ///
 /// # Errors
-/// As [`follow`], and errors of `print`.
+/// As [`follow`], and errors of `prepare` and `print`.
 pub(crate) async fn follow_rows<K, R>(
     api: &Api<K>,
     labels: Option<&str>,
     listed: &[K],
     rows: Rows<impl Fn(&K) -> R, impl Fn(&K, &R) -> bool, impl Fn(&R) -> String>,
+    mut prepare: impl AsyncFnMut(&K) -> anyhow::Result<()>,
     mut print: impl FnMut(R, bool) -> anyhow::Result<ControlFlow<()>>,
 ) -> anyhow::Result<()>
 where
@@ -107,6 +109,9 @@ where
             Change::Deleted(object) => (object, true),
             Change::Began | Change::Complete => return Ok(ControlFlow::Continue(())),
         };
+        if !is_deleted {
+            prepare(&object).await?;
+        }
         let uid = object.uid().unwrap_or_default();
         let row = read(&object);
         let is_news = if !is_deleted && is_wanted(&object, &row) {

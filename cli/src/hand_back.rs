@@ -20,8 +20,8 @@ use serde_json::{Map, Value, json};
 use switchyard_api::names::ADMISSION_MANAGER;
 use switchyard_api::v1beta2::Workload;
 
-use crate::Output;
 use crate::output::counted;
+use crate::{Output, confirm};
 
 /// Fields of `status` that Kueue removes by leaving them out. Conditions must not be among them:
 /// Kueue always applies its own, and would remove those it does not know.
@@ -46,6 +46,10 @@ pub struct Args {
     /// follow them any more.
     #[arg(long)]
     pub copies: bool,
+    /// With --copies: confirm that no Switchyard hub follows them any more. One that does would run
+    /// their jobs elsewhere, too.
+    #[arg(long)]
+    pub yes: bool,
     /// Count the Workloads that would change, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
@@ -75,13 +79,19 @@ pub struct HandedBack {
 /// Runs the command.
 ///
 /// # Errors
-/// As [`hand_back`].
+/// As [`hand_back`], and with `--copies` but without `--yes`.
 pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
-    let mut done = hand_back(client.clone(), args.dry_run).await?;
+    let is_unconfirmed = args.copies && !args.yes && !args.dry_run;
+    let is_planned = args.dry_run || is_unconfirmed;
+    let mut done = hand_back(client.clone(), is_planned).await?;
     if args.copies {
-        let released = copies::release(&client, args.dry_run).await?;
+        let released = copies::release(&client, is_planned).await?;
         done.copies = Some(released.jobs);
         done.unread = released.unread;
+    }
+    if is_unconfirmed {
+        let condition = "If no Switchyard hub follows these jobs any more";
+        return Err(confirm::needed(&render_text(&done), condition));
     }
     args.output.render(&done, render_text)
 }

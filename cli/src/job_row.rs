@@ -10,6 +10,8 @@ use switchyard_api::conditions::{self, find, is_true};
 use switchyard_api::v1beta2::{Admission, CheckState, Workload, WorkloadStatus};
 use switchyard_jobs::named_job;
 
+use crate::color::Color;
+
 /// State of a job.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[value(rename_all = "PascalCase")]
@@ -36,6 +38,14 @@ impl fmt::Display for JobState {
 }
 
 impl JobState {
+    pub(crate) const fn color(self) -> Color {
+        match self {
+            Self::Running | Self::Succeeded => Color::Good,
+            Self::Failed | Self::Evicted | Self::Deactivated => Color::Bad,
+            Self::Pending | Self::QuotaReserved | Self::Admitted => Color::Waiting,
+        }
+    }
+
     #[must_use]
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)

@@ -13,6 +13,7 @@ pub mod clusters;
 pub mod color;
 pub mod command;
 pub mod completion;
+mod confirm;
 pub mod copies;
 pub mod describe;
 pub mod events;
@@ -25,9 +26,12 @@ pub mod help;
 mod job_row;
 pub mod join_token;
 pub mod move_job;
+#[cfg(test)]
+mod old_names;
 pub mod operate;
 pub mod orphans;
 pub mod output;
+mod paint;
 pub mod preflight;
 pub mod reference;
 pub mod replay;
@@ -103,9 +107,11 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<ExitStatus>
             Box::pin(get::queues::run(client, &args, color, out)).await?;
             String::new()
         }
-        Command::Describe(command) => Box::pin(describe::run(client, &namespace, &command)).await?,
+        Command::Describe(command) => {
+            Box::pin(describe::run(client, &namespace, &command, color)).await?
+        }
         Command::Why(args) | Command::Explain(args) => {
-            Box::pin(explain::run(client, &namespace, &args)).await?
+            Box::pin(explain::run(client, &namespace, &args, color)).await?
         }
         Command::Events(args) => Box::pin(events::run(client, &namespace, &args)).await?,
         Command::Wait(args) => return Box::pin(wait::run(client, &namespace, &args)).await,
@@ -140,7 +146,8 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<ExitStatus>
         }
         Command::Check(args) => {
             let report = Box::pin(check::run(client, &args)).await?;
-            print(&args.output.render(&report, check::Report::text)?, out)?;
+            let text = |report: &check::Report| paint::outcomes(color, &report.text());
+            print(&args.output.render(&report, text)?, out)?;
             return Ok(ExitStatus::faulty_if(report.failures > 0));
         }
         Command::Audit(args) => {

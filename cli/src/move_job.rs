@@ -1,5 +1,6 @@
 //! `switchyard move JOB --to CLUSTER`: annotates the hub's Workload, which the hub acts on once.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -10,10 +11,7 @@ use switchyard_api::{conditions, names};
 
 use crate::find::{find, follows};
 use crate::job_row::row;
-use crate::{Output, operate};
-
-/// How often the workload is read while it moves.
-const LOOK: Duration = Duration::from_secs(1);
+use crate::{Output, operate, wait};
 
 /// Arguments of `switchyard move`.
 #[derive(clap::Args, Debug)]
@@ -89,42 +87,24 @@ async fn arrived(
     plan: &Move,
     timeout: Duration,
 ) -> anyhow::Result<String> {
-    let end = tokio::time::Instant::now() + timeout;
-    let mut before = None;
-    loop {
+    wait::poll(timeout, async || {
         let found = workloads.get_opt(&plan.workload).await;
         let found = found.map_err(|error| crate::with_hint(&error, "reading the workload"))?;
         let Some(workload) = found else { bail!("{} was deleted", plan.workload) };
         let row = row(&workload);
         let is_new = row.attempt > plan.attempt;
         match &row.cluster {
-            Some(at) if is_new && *at == plan.to => {
-                return Ok(row.job);
-            }
-            Some(at) if is_new => {
-                bail!("{} could not take {}; it is on {at}", plan.to, row.job);
-            }
+            Some(at) if is_new && *at == plan.to => return Ok(ControlFlow::Break(row.job)),
+            Some(at) if is_new => bail!("{} could not take {}; it is on {at}", plan.to, row.job),
             _ => {}
         }
         if row.state.is_final() {
             bail!("{} has finished ({}) before it was moved", row.job, row.state);
         }
-        let now = format!("{}: {} {}", row.job, row.state, row.reason);
-        if before.as_ref() != Some(&now) {
-            eprintln!("{}", now.trim_end());
-            before = Some(now);
-        }
-        if tokio::time::Instant::now() >= end {
-            bail!(
-                "after {timeout:?}, {} is not on {}: {} {}",
-                row.job,
-                plan.to,
-                row.state,
-                row.reason
-            );
-        }
-        tokio::time::sleep(LOOK).await;
-    }
+        let state = format!("{} is not on {} yet: {} {}", row.job, plan.to, row.state, row.reason);
+        Ok(ControlFlow::Continue(state.trim_end().to_owned()))
+    })
+    .await
 }
 
 fn plan(workload: &Workload, target: &MultiKueueCluster) -> anyhow::Result<Move> {

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_api::{conditions, names};
 
-use crate::Output;
 use crate::follow::{Change, follow};
 use crate::output::{counted, is_or_are};
+use crate::{Output, confirm, wait};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -36,19 +36,22 @@ pub enum Command {
     #[command(
         name = "mark-lost",
         alias = "declare-lost",
-        after_help = "Examples:\n  switchyard cluster mark-lost east\n  switchyard cluster mark-lost east --yes"
+        after_help = "Examples:\n  switchyard cluster mark-lost east --dry-run\n  switchyard cluster mark-lost east --yes --wait"
     )]
     DeclareLost(DeclareLostArgs),
     /// Trust all objects on a cluster that have the hub's marks, though some have no proof
     ///
     /// They are signed within an hour. The condition CopiesUnproved names some of them.
-    #[command(after_help = "Examples:\n  switchyard cluster trust-copies east --yes")]
+    #[command(
+        after_help = "Examples:\n  switchyard cluster trust-copies east --dry-run\n  switchyard cluster trust-copies east --yes"
+    )]
     TrustCopies(TrustCopiesArgs),
 }
 
 #[derive(clap::Args, Debug)]
 pub struct ClusterArgs {
     /// Name of the MultiKueueCluster.
+    #[arg(value_parser = crate::find::cluster)]
     pub name: String,
     /// Print what would happen, and change nothing.
     #[arg(long)]
@@ -81,6 +84,12 @@ pub struct DeclareLostArgs {
     /// what would happen.
     #[arg(long)]
     pub yes: bool,
+    /// Wait until the hub has taken all jobs off the cluster, with progress on stderr.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub wait: bool,
+    /// Timeout of --wait, such as 30s, 10m or 2h.
+    #[arg(long, default_value = "10m", value_parser = crate::wait::timeout, requires = "wait")]
+    pub timeout: Duration,
 }
 
 #[derive(clap::Args, Debug)]
@@ -103,9 +112,12 @@ pub struct ClusterChange {
     /// Nothing was changed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// `drain --wait` has ended: nothing of the hub is left on the cluster.
+    /// `--wait` has ended: nothing of the hub is left on the cluster.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_drained: bool,
+    /// The copies that `trust-copies` trusts, in the hub's words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copies: Option<String>,
 }
 
 /// Sets an annotation on a Workload, which the hub acts on.
@@ -137,17 +149,28 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
     let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
     let cluster = get_cluster(&clusters, &named.name).await?;
     let workloads = count_workloads(client.clone(), &named.name).await?;
+    let mut copies = None;
     let annotations = match command {
         Command::Cordon(_) => json!({names::SCHEDULING: names::CORDON}),
         Command::Uncordon(_) => json!({names::SCHEDULING: Value::Null}),
         Command::Drain(_) => json!({names::SCHEDULING: names::DRAIN}),
-        Command::DeclareLost(lost) => {
-            json!({names::DECLARED_LOST: loss_to_declare(&cluster, workloads, lost.yes || named.dry_run)?})
-        }
-        Command::TrustCopies(trust) => {
-            json!({names::TRUST_COPIES: trusted_since(&cluster, trust.yes || named.dry_run, Timestamp::now())?})
+        Command::DeclareLost(_) => json!({names::DECLARED_LOST: lost_since(&cluster)?}),
+        Command::TrustCopies(_) => {
+            copies = Some(unproved_copies(&cluster)?);
+            json!({names::TRUST_COPIES: Timestamp::now().to_string()})
         }
     };
+    let mut done = ClusterChange {
+        cluster: named.name.clone(),
+        action,
+        workloads,
+        dry_run: named.dry_run,
+        is_drained: false,
+        copies,
+    };
+    if let Some(condition) = unconfirmed(command).filter(|_| !named.dry_run) {
+        return Err(confirm::needed(&plan(&done), condition));
+    }
     let is_active = cluster
         .status
         .as_ref()
@@ -159,23 +182,30 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
             named.name
         );
     }
-    let mut done = ClusterChange {
-        cluster: named.name.clone(),
-        action,
-        workloads,
-        dry_run: named.dry_run,
-        is_drained: false,
-    };
     if !named.dry_run {
         annotate_cluster(&clusters, &named.name, &annotations).await?;
     }
-    if let Command::Drain(drain) = command
-        && drain.wait
-    {
-        await_empty(&client, &named.name, drain.timeout).await?;
+    let wait = match command {
+        Command::Drain(drain) => drain.wait.then_some(drain.timeout),
+        Command::DeclareLost(lost) => lost.wait.then_some(lost.timeout),
+        _ => None,
+    };
+    if let Some(timeout) = wait {
+        await_empty(&client, &named.name, timeout).await?;
         done.is_drained = true;
     }
     named.output.render(&done, render_text)
+}
+
+/// When `--yes` would be right, for a command that needs it and lacks it.
+fn unconfirmed(command: &Command) -> Option<&'static str> {
+    match command {
+        Command::DeclareLost(lost) if !lost.yes => {
+            Some("If nothing of the hub runs there any more, or jobs may run twice")
+        }
+        Command::TrustCopies(trust) if !trust.yes => Some("If all of it is the hub's"),
+        _ => None,
+    }
 }
 
 pub(crate) async fn get_cluster(
@@ -230,7 +260,7 @@ impl Remaining {
 
 /// Waits until nothing is on the cluster, with progress on stderr. Watches Workloads, so that a
 /// large hub lists them once.
-async fn await_empty(
+pub(crate) async fn await_empty(
     client: &kube::Client,
     cluster: &str,
     timeout: Duration,
@@ -239,10 +269,11 @@ async fn await_empty(
     match tokio::time::timeout(timeout, until_empty(client, cluster, &mut remaining)).await {
         Ok(result) => result,
         Err(_) if remaining.is_complete => bail!(
-            "after {timeout:?}, {cluster} still has {}; `switchyard get jobs -A --cluster {cluster}` lists them",
+            "after {}, {cluster} still has {}; `switchyard get jobs -A --cluster {cluster}` lists them",
+            wait::shown(timeout),
             counted(remaining.workloads.len(), "workload")
         ),
-        Err(_) => bail!("the Workloads were not read within {timeout:?}"),
+        Err(_) => bail!("the Workloads were not read within {}", wait::shown(timeout)),
     }
 }
 
@@ -295,12 +326,8 @@ fn is_on(workload: &Workload, cluster: &str) -> bool {
 /// The value of the annotation: when the connection was lost.
 ///
 /// # Errors
-/// If the cluster is connected or has no status, or without `yes`.
-fn loss_to_declare(
-    cluster: &MultiKueueCluster,
-    workloads: usize,
-    yes: bool,
-) -> anyhow::Result<String> {
+/// If the cluster is connected or has no status.
+fn lost_since(cluster: &MultiKueueCluster) -> anyhow::Result<String> {
     let name = cluster.name_any();
     let status = cluster.status.as_ref();
     let active = status.and_then(|status| conditions::find(&status.conditions, conditions::ACTIVE));
@@ -312,21 +339,14 @@ fn loss_to_declare(
             "cluster \"{name}\" is connected; `switchyard cluster drain {name}` takes away what runs there"
         );
     }
-    if !yes {
-        bail!(
-            "{} of cluster \"{name}\" would be queued again and run elsewhere, whatever still runs there. \
-             If nothing does, or it may run twice: say so with --yes",
-            counted(workloads, "workload")
-        );
-    }
     Ok(active.last_transition_time.0.to_string())
 }
 
-/// The value of the annotation: the time of the confirmation.
+/// The copies without a proof, in the hub's words.
 ///
 /// # Errors
-/// If every copy has a proof, or without `yes`.
-fn trusted_since(cluster: &MultiKueueCluster, yes: bool, now: Timestamp) -> anyhow::Result<String> {
+/// If every copy has a proof.
+fn unproved_copies(cluster: &MultiKueueCluster) -> anyhow::Result<String> {
     let name = cluster.name_any();
     let status = cluster.status.as_ref();
     let unproved =
@@ -334,38 +354,60 @@ fn trusted_since(cluster: &MultiKueueCluster, yes: bool, now: Timestamp) -> anyh
     let Some(unproved) = unproved.filter(|unproved| unproved.status == conditions::TRUE) else {
         bail!("nothing on cluster \"{name}\" that counts as the hub's copy lacks a proof");
     };
-    if !yes {
-        bail!("{}\n\nIf all of it is the hub's: say so with --yes", unproved.message);
-    }
-    Ok(now.to_string())
+    Ok(unproved.message.clone())
+}
+
+/// What a change would do.
+fn plan(done: &ClusterChange) -> String {
+    let ClusterChange { cluster, workloads: count, copies, .. } = done;
+    let workloads = counted(*count, "workload");
+    let plan = match done.action {
+        "cordon" => {
+            format!("Nothing new would be sent to {cluster}, which would keep {workloads}.")
+        }
+        "uncordon" => {
+            format!("{cluster} would be used again. {workloads} {} on it.", is_or_are(*count))
+        }
+        "drain" => format!(
+            "Nothing new would be sent to {cluster}, and {workloads} would be stopped there, queued again and run elsewhere."
+        ),
+        "trust-copies" => {
+            let copies = copies.as_deref().unwrap_or_default();
+            format!(
+                "{copies}\n\nAll of it would be signed as the hub's within an hour. Nothing would be stopped."
+            )
+        }
+        _ => format!(
+            "{cluster} would be marked lost: {workloads} would be queued again and run elsewhere, whatever still runs there."
+        ),
+    };
+    format!("{plan} Nothing is changed.\n")
 }
 
 fn render_text(done: &ClusterChange) -> String {
-    let ClusterChange { cluster, workloads: count, .. } = done;
-    let (workloads, are) = (counted(*count, "workload"), is_or_are(*count));
     if done.dry_run {
-        let action = done.action;
-        return format!("{action} of {cluster}: nothing is changed. {workloads} {are} on it.\n");
+        return plan(done);
     }
-    if done.is_drained {
-        return format!("{cluster} is drained. No workload is on it.\n");
-    }
-    match done.action {
-        "cordon" => {
+    let ClusterChange { cluster, workloads: count, is_drained, .. } = done;
+    let (workloads, are) = (counted(*count, "workload"), is_or_are(*count));
+    match (done.action, is_drained) {
+        ("cordon", _) => {
             format!("Nothing new is sent to {cluster}, which keeps {workloads}.\n")
         }
-        "uncordon" => format!("{cluster} is used again.\n"),
-        "drain" => {
+        ("uncordon", _) => format!("{cluster} is used again.\n"),
+        ("drain", false) => {
             format!(
                 "{cluster} is being drained of {workloads}. `switchyard get jobs -A` shows where they go.\n"
             )
         }
-        "trust-copies" => {
+        ("drain", true) => format!("{cluster} is drained. No workload is on it.\n"),
+        ("trust-copies", _) => {
             format!(
                 "What has the hub's marks on {cluster} is signed within an hour. Nothing is stopped.\n"
             )
         }
-        _ => format!("{cluster} is declared lost: {workloads} {are} queued again.\n"),
+        (_, false) => format!("{cluster} is marked lost: {workloads} {are} queued again.\n"),
+        (_, true) => format!("{cluster} is marked lost. No workload is on it.\n"),
     }
 }
 
@@ -417,42 +459,72 @@ mod tests {
     }
 
     #[test]
-    fn unproved_copies_are_trusted_only_with_yes() {
-        let now = Timestamp::UNIX_EPOCH;
+    fn only_unproved_copies_are_trusted() {
         let with = |status: &str| {
             let condition = json!([{"type": "CopiesUnproved", "status": status, "reason": "X", "message": "2 objects",
                 "lastTransitionTime": "2026-11-21T10:00:00Z"}]);
             cluster(&condition)
         };
-        assert_eq!(trusted_since(&with("True"), true, now).unwrap(), "1970-01-01T00:00:00Z");
-        assert!(
-            trusted_since(&with("True"), false, now)
-                .unwrap_err()
-                .to_string()
-                .starts_with("2 objects")
-        );
+        assert_eq!(unproved_copies(&with("True")).unwrap(), "2 objects");
         for nothing in [with("False"), cluster(&json!([]))] {
-            assert!(
-                trusted_since(&nothing, true, now)
-                    .unwrap_err()
-                    .to_string()
-                    .starts_with("nothing on cluster")
-            );
+            let error = unproved_copies(&nothing).unwrap_err().to_string();
+            assert!(error.starts_with("nothing on cluster"), "{error}");
         }
     }
 
     #[test]
-    fn only_a_lost_cluster_is_declared_and_only_with_yes() {
-        let say = |status: &str, yes| {
-            loss_to_declare(&cluster(&active(status)), 3, yes).map_err(|error| error.to_string())
+    fn only_a_lost_cluster_is_declared() {
+        let say =
+            |status: &str| lost_since(&cluster(&active(status))).map_err(|error| error.to_string());
+        assert_eq!(say("False"), Ok("2026-11-21T10:00:00Z".to_owned()));
+        assert!(say("True").unwrap_err().contains("is connected"));
+        assert!(lost_since(&cluster(&json!([]))).is_err());
+    }
+
+    #[test]
+    fn commands_that_may_run_jobs_twice_need_yes() {
+        let parse = |line: &str| {
+            use clap::Parser as _;
+            let words = ["switchyard", "cluster"].into_iter().chain(line.split(' '));
+            match crate::Args::try_parse_from(words).unwrap().command {
+                crate::Command::Cluster(crate::command::ClusterCommand::Operate(command)) => {
+                    command
+                }
+                other => panic!("{other:?}"),
+            }
         };
-        assert_eq!(say("False", true), Ok("2026-11-21T10:00:00Z".to_owned()));
-        assert!(
-            say("False", false)
-                .unwrap_err()
-                .starts_with("3 workloads of cluster \"east\" would be queued again")
-        );
-        assert!(say("True", true).unwrap_err().contains("is connected"));
-        assert!(loss_to_declare(&cluster(&json!([])), 0, true).is_err());
+        for line in ["mark-lost east", "trust-copies east"] {
+            assert!(unconfirmed(&parse(line)).is_some(), "{line}");
+            assert!(unconfirmed(&parse(&format!("{line} --yes"))).is_none(), "{line}");
+        }
+        for line in ["drain east", "cordon east", "uncordon east"] {
+            assert!(unconfirmed(&parse(line)).is_none(), "{line}");
+        }
+    }
+
+    #[test]
+    fn dry_runs_say_what_would_happen() {
+        let texts: String = ["cordon", "uncordon", "drain", "declare-lost", "trust-copies"]
+            .map(|action| {
+                render_text(&ClusterChange {
+                    cluster: "east".into(),
+                    action,
+                    workloads: 3,
+                    dry_run: true,
+                    is_drained: false,
+                    copies: (action == "trust-copies")
+                        .then(|| "2 objects: Job ns/a, Job ns/b".into()),
+                })
+            })
+            .concat();
+        insta::assert_snapshot!(texts, @r"
+        Nothing new would be sent to east, which would keep 3 workloads. Nothing is changed.
+        east would be used again. 3 workloads are on it. Nothing is changed.
+        Nothing new would be sent to east, and 3 workloads would be stopped there, queued again and run elsewhere. Nothing is changed.
+        east would be marked lost: 3 workloads would be queued again and run elsewhere, whatever still runs there. Nothing is changed.
+        2 objects: Job ns/a, Job ns/b
+
+        All of it would be signed as the hub's within an hour. Nothing would be stopped. Nothing is changed.
+        ");
     }
 }

@@ -14,6 +14,17 @@ pub enum Output {
     Yaml,
 }
 
+/// A result with the field `dryRun`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DryRun<'a, T> {
+    #[serde(flatten)]
+    pub(crate) value: &'a T,
+    /// Nothing was changed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) dry_run: bool,
+}
+
 /// A number of things: `1 pod`, `2 pods`.
 pub(crate) fn counted(count: usize, thing: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };

@@ -11,9 +11,10 @@ pub fn page() -> String {
         `switchyard` is the command line. `kubectl switchyard` is the same, where the program lies in the path as \
         `kubectl-switchyard`. It talks to the API server of the kubeconfig, with the caller's rights; `--worker`, `--worker-context` and `--from-context` name other clusters.\n\n\
         - `-o json` and `-o yaml` are for programs: fields are only ever added.\n\
-        - `--dry-run` says what a command is about, and changes nothing.\n\
-        - `--yes` confirms what may stop jobs or run them twice. Without it, the command says what would happen, changes nothing, and exits with 1.\n\
-        - `--wait` waits until a change has taken effect, with progress on stderr, for at most `--timeout`.\n\
+        - `--dry-run` says what a command would do, and changes nothing. Every command that changes something has it; its JSON then has `dryRun: true`.\n\
+        - `--yes` confirms a change where a mistake cannot be taken back: jobs may run twice, or Switchyard takes or gives up objects that it cannot tell apart. \
+        Without it, such a command says what it would do, as with `--dry-run`, and exits with 1. With both, `--dry-run` wins.\n\
+        - `--wait` waits until a change has taken effect, with progress on stderr, for at most `--timeout`, such as 30s, 10m or 2h.\n\
         - The exit code is 0, 1 after an error, or 2 where `check`, `audit`, `wait` or `migrate preflight` found a fault.\n"
         .to_owned();
     let mut root = help::command();

@@ -54,6 +54,58 @@ pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     Duration::try_from(duration).ok().filter(|it| !it.is_zero()).ok_or_else(bad)
 }
 
+/// Seconds up to an hour, as a duration or as a bare number, which earlier versions took.
+pub(crate) fn up_to_an_hour(text: &str) -> Result<u64, String> {
+    let seconds = match text.parse() {
+        Ok(seconds) => seconds,
+        Err(_) => timeout(text)?.as_secs(),
+    };
+    if seconds <= 3600 { Ok(seconds) } else { Err("must be at most 1h".to_owned()) }
+}
+
+/// As [`up_to_an_hour`], and above zero.
+pub(crate) fn seconds_up_to_an_hour(text: &str) -> Result<u64, String> {
+    up_to_an_hour(text).and_then(|seconds| match seconds {
+        0 => Err("must be at least 1s".to_owned()),
+        seconds => Ok(seconds),
+    })
+}
+
+/// A timeout as users write it.
+pub(crate) fn shown(timeout: Duration) -> String {
+    SignedDuration::try_from(timeout)
+        .map_or_else(|_| format!("{timeout:?}"), |it| format!("{it:#}"))
+}
+
+/// Interval of [`poll`].
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Calls `look` each second until it breaks. Prints each new state on stderr.
+///
+/// # Errors
+/// Errors of `look`, and after the timeout, with the last state.
+pub(crate) async fn poll<T>(
+    timeout: Duration,
+    mut look: impl AsyncFnMut() -> anyhow::Result<ControlFlow<T, String>>,
+) -> anyhow::Result<T> {
+    let end = tokio::time::Instant::now() + timeout;
+    let mut before = None;
+    loop {
+        let state = match look().await? {
+            ControlFlow::Break(reached) => return Ok(reached),
+            ControlFlow::Continue(state) => state,
+        };
+        if before.as_ref() != Some(&state) {
+            eprintln!("{state}");
+        }
+        if tokio::time::Instant::now() >= end {
+            bail!("after {}: {state}", shown(timeout));
+        }
+        before = Some(state);
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Wait,
@@ -83,7 +135,7 @@ pub async fn run(client: Client, namespace: &str, args: &Args) -> anyhow::Result
     let mut seen = Seen::default();
     match tokio::time::timeout(args.timeout, until(client, namespace, args, &mut seen)).await {
         Ok(status) => status,
-        Err(_) => bail!("timed out after {:?}: {}", args.timeout, seen.text(namespace, args)),
+        Err(_) => bail!("timed out after {}: {}", shown(args.timeout), seen.text(namespace, args)),
     }
 }
 
@@ -202,6 +254,36 @@ mod tests {
                 "{state}"
             );
         }
+    }
+
+    #[test]
+    fn bare_seconds_and_durations_are_timeouts() {
+        assert_eq!(seconds_up_to_an_hour("120"), Ok(120));
+        assert_eq!(seconds_up_to_an_hour("10m"), Ok(600));
+        assert_eq!(up_to_an_hour("0"), Ok(0));
+        for bad in ["0", "3601", "2h", "0s", "soon", "-1"] {
+            assert!(seconds_up_to_an_hour(bad).is_err(), "{bad}");
+        }
+        assert_eq!(shown(Duration::from_secs(5400)), "1h 30m");
+        assert_eq!(shown(Duration::from_secs(2)), "2s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn poll_ends_with_the_state_or_the_timeout() {
+        let mut left = 3;
+        let reached = poll(Duration::from_secs(60), async || {
+            left -= 1;
+            Ok(if left == 0 {
+                ControlFlow::Break("done")
+            } else {
+                ControlFlow::Continue(format!("{left} left"))
+            })
+        });
+        assert_eq!(reached.await.unwrap(), "done");
+        let never = poll::<()>(Duration::from_secs(60), async || {
+            Ok(ControlFlow::Continue("1 left".to_owned()))
+        });
+        assert_eq!(never.await.unwrap_err().to_string(), "after 1m: 1 left");
     }
 
     #[test]

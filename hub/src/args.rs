@@ -63,7 +63,7 @@ pub struct Args {
     )]
     pub agent_listen: SocketAddr,
     /// The URL at which agents reach that address from their clusters: https://HOST[:PORT].
-    /// `switchyard cluster join-token` prints it.
+    /// `switchyard cluster add` gives it to the agent.
     #[arg(long, env = "SWITCHYARD_ADVERTISE", value_name = "URL")]
     pub advertise: Option<String>,
     /// Lifetime of agents' certificates in seconds; agents renew at two thirds of it.

@@ -41,8 +41,7 @@ pub(crate) fn agent_reach(cluster: &MultiKueueCluster, connected: bool) -> Reach
         let message = "the agent is not connected; nothing new is sent, and spec.onDisconnect says what becomes of what runs there";
         return Reachability::failed(reasons::multi_kueue_cluster::AGENT_DISCONNECTED, message);
     }
-    let message =
-        format!("waiting for the agent to enrol: run `switchyard cluster join-token {name}`");
+    let message = format!("waiting for the agent to enrol: run `switchyard cluster add {name}`");
     Reachability::failed(reasons::multi_kueue_cluster::AGENT_NOT_ENROLLED, message)
 }
 
@@ -106,7 +105,7 @@ mod tests {
         assert_eq!(never.reason, "AgentNotEnrolled");
         assert_eq!(
             never.message,
-            "waiting for the agent to enrol: run `switchyard cluster join-token east`"
+            "waiting for the agent to enrol: run `switchyard cluster add east`"
         );
         let left = agent_reach(&cluster("east", Some(true), &json!({"software": "x"})), false);
         assert_eq!((left.active, left.reason), (false, "AgentDisconnected"));

@@ -121,6 +121,7 @@ async fn serve(
         watched.clone(),
         events,
     );
+    let sessions = sessions.with_clock(ctx.clock.clone());
     let workloads = ctx.stores.workloads.clone();
     let guarded =
         sessions.with_job_guard(move |cluster| api_objects::has_jobs(&workloads, cluster));

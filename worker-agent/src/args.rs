@@ -37,8 +37,8 @@ pub struct Args {
         required_unless_present = "join_directory"
     )]
     pub hub: Option<HubAddress>,
-    /// A single-use join token of `switchyard cluster join-token`. The agent tries it once and then
-    /// uses the stored identity.
+    /// A single-use join token of `switchyard cluster add`. The agent tries it once and then uses
+    /// the stored identity.
     #[arg(
         long,
         env = "SWITCHYARD_JOIN_TOKEN",
@@ -56,7 +56,7 @@ pub struct Args {
     #[arg(long, env = "SWITCHYARD_HUB_CA_SHA256", value_name = "HEX")]
     pub hub_ca_sha256: Option<Pin>,
     /// The HTTP proxy to the hub: http://[USER:PASSWORD@]HOST[:PORT], or "none". Default: that of
-    /// HTTPS_PROXY, unless NO_PROXY names the hub. The cluster's API server is dialled directly.
+    /// HTTPS_PROXY, unless NO_PROXY names the hub. No API server is dialled through this one.
     #[arg(long, env = "SWITCHYARD_PROXY", hide_env_values = true, value_name = "URL")]
     pub proxy: Option<ProxyFlag>,
     /// The agent's own namespace, with its identity, its Lease and its webhooks' certificate.

@@ -70,18 +70,18 @@ impl std::fmt::Debug for Join {
 pub enum EnrolError {
     #[error(
         "this cluster has no identity yet and no join token was given.\n\
-         On the hub run `switchyard cluster join-token NAME` and start the agent with the flags it prints."
+         On the hub run `switchyard cluster add NAME`, and on this cluster the commands that it prints."
     )]
     NoToken,
     #[error(
-        "--join is not a join token, which reads CLUSTER.ID.SECRET; copy it whole from `switchyard cluster join-token`"
+        "--join is not a join token, which reads CLUSTER.ID.SECRET; `switchyard cluster add` prints it: copy it whole"
     )]
     BadToken,
     /// The hub refused the token.
     #[error(
         "the hub refused to enrol this cluster as {cluster:?}; why is in the hub's log.\n\
          A join token works once, until the time that was printed with it, and only while a MultiKueueCluster {cluster:?} with an agent source exists.\n\
-         Make a new one on the hub with `switchyard cluster join-token {cluster}` and start the agent with it."
+         On the hub, `switchyard cluster add {cluster}` makes a new one: run the commands that it prints."
     )]
     Refused {
         /// The token's cluster.
@@ -102,7 +102,7 @@ pub enum EnrolError {
     /// The stored identity has expired.
     #[error(
         "the identity of cluster {cluster:?} ended at {not_after} and can no longer be renewed.\n\
-         Make a join token on the hub with `switchyard cluster join-token {cluster}` and start the agent with it."
+         On the hub, `switchyard cluster add {cluster}` makes a join token: run the commands that it prints."
     )]
     Expired { cluster: String, not_after: Timestamp },
     /// The identity cannot be stored, or the hub issued an invalid one.
@@ -478,7 +478,7 @@ mod tests {
         insta::assert_snapshot!(error, @r#"
         the hub refused to enrol this cluster as "east"; why is in the hub's log.
         A join token works once, until the time that was printed with it, and only while a MultiKueueCluster "east" with an agent source exists.
-        Make a new one on the hub with `switchyard cluster join-token east` and start the agent with it.
+        On the hub, `switchyard cluster add east` makes a new one: run the commands that it prints.
         "#);
         assert!(refused(&tonic::Status::unavailable("later"), "east").transient());
     }

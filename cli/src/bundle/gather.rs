@@ -1,13 +1,19 @@
 //! Reading one cluster.
 
+mod metrics;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ApiResource, DynamicObject, ListParams, LogParams};
+use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
-use tokio::time::timeout;
+use serde_json::Value;
+use switchyard_api::v1beta2::Workload;
+use tokio::time::{Instant, timeout};
 
-use super::redact::redact;
+use super::redact::{is_configuration, redact, redact_configuration};
 use crate::check;
 
 /// Lines of a log that one request reads. The API server cuts a log by bytes at its end, so a limit in bytes
@@ -15,7 +21,13 @@ use crate::check;
 const LINES_PER_MIB: i64 = 10_000;
 /// Most objects of one kind. The file says how many were left out.
 const MOST: u32 = 5_000;
+/// Most namespaces whose events are read: those with most Workloads.
+const MOST_NAMESPACES: usize = 50;
+/// Most events of a namespace with jobs: the newest.
+const MOST_EVENTS: usize = 500;
 const PATIENCE: Duration = Duration::from_secs(30);
+/// For the events of all namespaces with jobs.
+const EVENTS_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Kinds that are read in all namespaces: group, version, kind, plural.
 const EVERYWHERE: [(&str, &str, &str, &str); 14] = [
@@ -98,7 +110,8 @@ pub(super) async fn cluster(
         Ok(report) => all.files.push((format!("{directory}/check.txt"), report.text())),
         Err(error) => all.errors.push(format!("{directory}/check.txt: {error:#}")),
     }
-    logs(client, directory, namespace, log_mib, &mut all).await;
+    events_of_jobs(client, directory, namespace, &mut all).await;
+    of_pods(client, directory, namespace, log_mib, &mut all).await;
     all
 }
 
@@ -116,25 +129,102 @@ async fn objects(
     };
     let listed = timeout(PATIENCE, api.list(&ListParams::default().limit(MOST))).await?;
     let listed = listed.map_err(|error| anyhow::anyhow!(crate::cause(&error)))?;
-    let mut out = String::new();
+    let mut values = Vec::with_capacity(listed.items.len());
     for object in listed.items {
-        let mut value = serde_json::to_value(object)?;
-        if kind == "ConfigMap" && !is_configuration(&value) {
-            continue;
-        }
-        redact(&mut value);
-        out.push_str("---\n");
-        out.push_str(&serde_saphyr::to_string(&value)?);
+        values.push(serde_json::to_value(object)?);
     }
-    if let Some(more) = listed.metadata.remaining_item_count {
-        out.push_str(&format!("# {more} more were left out\n"));
+    let left_out = listed.metadata.remaining_item_count.unwrap_or_default();
+    documents(kind, values, usize::try_from(left_out).unwrap_or_default())
+}
+
+/// Redacted objects of a kind as YAML documents, with the number of those that are left out.
+fn documents(kind: &str, objects: Vec<Value>, left_out: usize) -> anyhow::Result<String> {
+    let mut out = String::new();
+    for mut object in objects {
+        match kind {
+            "ConfigMap" if !is_configuration(&object) => continue,
+            "ConfigMap" => redact_configuration(&mut object),
+            _ => redact(&mut object),
+        }
+        out.push_str("---\n");
+        out.push_str(&serde_saphyr::to_string(&object)?);
+    }
+    if left_out > 0 {
+        out.push_str(&format!("# {left_out} more were left out\n"));
     }
     Ok(out)
 }
 
-/// Whether a ConfigMap is Switchyard's configuration. Others may hold anything.
-fn is_configuration(object: &serde_json::Value) -> bool {
-    object.pointer("/data/controller_manager_config.yaml").is_some()
+/// Reads the newest events of the namespaces with jobs.
+async fn events_of_jobs(client: &Client, directory: &str, own: &str, all: &mut Gathered) {
+    let workloads: Api<Workload> = Api::all(client.clone());
+    let params = ListParams::default().limit(MOST);
+    let listed = match timeout(PATIENCE, workloads.list_metadata(&params)).await {
+        Ok(Ok(listed)) => listed.items,
+        Ok(Err(error)) => {
+            return all.errors.push(format!("{directory}/events: {}", crate::cause(&error)));
+        }
+        Err(error) => return all.errors.push(format!("{directory}/events: {error}")),
+    };
+    let (namespaces, left_out) = namespaces(&listed, own);
+    if !left_out.is_empty() {
+        all.errors.push(format!(
+            "{directory}/events: the namespaces {} were left out",
+            check::shorten(&left_out)
+        ));
+    }
+    let resource = ApiResource::erase::<Event>(&());
+    let end = Instant::now() + EVENTS_DEADLINE;
+    for namespace in namespaces {
+        if Instant::now() > end {
+            all.errors.push(format!(
+                "{directory}/events: from {namespace} on, left out after {EVENTS_DEADLINE:?}"
+            ));
+            break;
+        }
+        let path = format!("{directory}/events/{namespace}.yaml");
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
+        let read = async {
+            let listed = timeout(PATIENCE, api.list(&params)).await?;
+            let listed = listed.map_err(|error| anyhow::anyhow!(crate::cause(&error)))?;
+            let unread = listed.metadata.remaining_item_count.unwrap_or_default();
+            let events = listed.items.into_iter().map(serde_json::to_value);
+            let (events, older) = newest_events(events.collect::<Result<_, _>>()?);
+            documents("Event", events, older + usize::try_from(unread).unwrap_or_default())
+        };
+        match read.await {
+            Ok(text) => all.files.push((path, text)),
+            Err(error) => all.errors.push(format!("{path}: {error}")),
+        }
+    }
+}
+
+/// The namespaces with most Workloads, and those that are left out. `own` is read as a whole.
+fn namespaces(workloads: &[PartialObjectMeta<Workload>], own: &str) -> (Vec<String>, Vec<String>) {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for namespace in workloads.iter().filter_map(kube::ResourceExt::namespace) {
+        if namespace != own {
+            *counts.entry(namespace).or_default() += 1;
+        }
+    }
+    let mut all: Vec<(String, usize)> = counts.into_iter().collect();
+    all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let mut names: Vec<String> = all.into_iter().map(|(name, _)| name).collect();
+    let left_out = names.split_off(MOST_NAMESPACES.min(names.len()));
+    (names, left_out)
+}
+
+/// The newest events, oldest first, and how many older ones there are.
+fn newest_events(mut events: Vec<Value>) -> (Vec<Value>, usize) {
+    let time = |event: &Value| {
+        let at = |path: &str| event.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        // RFC 3339 in UTC, which sorts as text.
+        let times = ["/series/lastObservedTime", "/lastTimestamp", "/eventTime"].map(at);
+        times.into_iter().max().unwrap_or_default().to_owned()
+    };
+    events.sort_by_cached_key(time);
+    let older = events.len().saturating_sub(MOST_EVENTS);
+    (events.split_off(older), older)
 }
 
 /// The last lines of a text, at most `bytes` bytes.
@@ -144,8 +234,15 @@ fn newest(text: &str, bytes: usize) -> &str {
     line.and_then(|line| text.get(first + line + 1..)).unwrap_or_default()
 }
 
-/// Reads the newest part of each container's log, and of the previous container's after a restart.
-async fn logs(client: &Client, directory: &str, namespace: &str, log_mib: u16, all: &mut Gathered) {
+/// Reads the metrics of each pod, the newest part of each container's log, and of the previous
+/// container's after a restart.
+async fn of_pods(
+    client: &Client,
+    directory: &str,
+    namespace: &str,
+    log_mib: u16,
+    all: &mut Gathered,
+) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let listed = match timeout(PATIENCE, pods.list(&ListParams::default())).await {
         Ok(Ok(listed)) => listed.items,
@@ -154,31 +251,46 @@ async fn logs(client: &Client, directory: &str, namespace: &str, log_mib: u16, a
         }
         Err(error) => return all.errors.push(format!("{directory}/logs: {error}")),
     };
-    for pod in listed {
-        let name = pod.name_any();
-        let statuses = pod.status.and_then(|status| status.container_statuses);
-        for status in statuses.unwrap_or_default() {
-            for previous in [false, true] {
-                if previous && status.restart_count == 0 {
-                    continue;
+    if !listed.iter().any(metrics::is_switchyard) {
+        all.errors.push(format!(
+            "{directory}/metrics: no pod of Switchyard is in namespace {namespace}, so there are no metrics and no logs"
+        ));
+    }
+    for pod in &listed {
+        if metrics::is_switchyard(pod) {
+            let path = format!("{directory}/metrics/{}.txt", pod.name_any());
+            match metrics::read(client, namespace, pod).await {
+                Ok(text) => all.files.push((path, text)),
+                Err(error) => all.errors.push(format!("{path}: {error}")),
+            }
+        }
+        logs(&pods, directory, pod, log_mib, all).await;
+    }
+}
+
+async fn logs(pods: &Api<Pod>, directory: &str, pod: &Pod, log_mib: u16, all: &mut Gathered) {
+    let name = pod.name_any();
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
+    for status in statuses.unwrap_or_default() {
+        for previous in [false, true] {
+            if previous && status.restart_count == 0 {
+                continue;
+            }
+            let params = LogParams {
+                container: Some(status.name.clone()),
+                tail_lines: Some(i64::from(log_mib) * LINES_PER_MIB),
+                previous,
+                timestamps: true,
+                ..LogParams::default()
+            };
+            let which = if previous { "-previous" } else { "" };
+            let path = format!("{directory}/logs/{name}-{}{which}.log", status.name);
+            match timeout(PATIENCE, pods.logs(&name, &params)).await {
+                Ok(Ok(text)) => {
+                    all.files.push((path, newest(&text, usize::from(log_mib) << 20).to_owned()));
                 }
-                let params = LogParams {
-                    container: Some(status.name.clone()),
-                    tail_lines: Some(i64::from(log_mib) * LINES_PER_MIB),
-                    previous,
-                    timestamps: true,
-                    ..LogParams::default()
-                };
-                let which = if previous { "-previous" } else { "" };
-                let path = format!("{directory}/logs/{name}-{}{which}.log", status.name);
-                match timeout(PATIENCE, pods.logs(&name, &params)).await {
-                    Ok(Ok(text)) => {
-                        all.files
-                            .push((path, newest(&text, usize::from(log_mib) << 20).to_owned()));
-                    }
-                    Ok(Err(error)) => all.errors.push(format!("{path}: {}", crate::cause(&error))),
-                    Err(error) => all.errors.push(format!("{path}: {error}")),
-                }
+                Ok(Err(error)) => all.errors.push(format!("{path}: {}", crate::cause(&error))),
+                Err(error) => all.errors.push(format!("{path}: {error}")),
             }
         }
     }
@@ -186,6 +298,8 @@ async fn logs(client: &Client, directory: &str, namespace: &str, log_mib: u16, a
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -193,5 +307,30 @@ mod tests {
         assert_eq!(newest("one\ntwo\nthree\n", 100), "one\ntwo\nthree\n");
         assert_eq!(newest("one\ntwo\nthree\n", 9), "three\n");
         assert_eq!(newest("one\ntwö\n", 3), "");
+    }
+
+    #[test]
+    fn namespaces_with_most_workloads_are_chosen() {
+        let in_namespace = |name: String| -> PartialObjectMeta<Workload> {
+            serde_json::from_value(json!({"metadata": {"name": "w", "namespace": name}})).unwrap()
+        };
+        let mut all: Vec<_> =
+            (0..MOST_NAMESPACES + 1).map(|at| in_namespace(format!("ns-{at:02}"))).collect();
+        all.extend(["ns-50", "own"].map(|name| in_namespace(name.to_owned())));
+        let (chosen, left_out) = namespaces(&all, "own");
+        assert_eq!((&*chosen[0], chosen.len()), ("ns-50", MOST_NAMESPACES));
+        assert_eq!(left_out, ["ns-49"]);
+    }
+
+    #[test]
+    fn newest_events_are_kept_and_older_counted() {
+        let at = |second: usize| json!({"lastTimestamp": format!("2026-11-21T10:{:02}:{:02}Z", second / 60, second % 60)});
+        let mut all: Vec<Value> = (0..MOST_EVENTS + 2).rev().map(at).collect();
+        all.push(json!({"eventTime": "2026-11-21T11:00:00.000000Z", "lastTimestamp": null}));
+        let (kept, older) = newest_events(all);
+        assert_eq!((kept.len(), older), (MOST_EVENTS, 3));
+        assert_eq!(kept[0], at(3));
+        let text = documents("Event", kept, older).unwrap();
+        assert!(text.ends_with("# 3 more were left out\n"));
     }
 }

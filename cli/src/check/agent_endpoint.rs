@@ -246,6 +246,9 @@ async fn probe(check: CheckName, address: &str, pin: &str, proxy: &ProxyFlag) ->
 
 /// The line for a failed connection.
 fn unreachable(check: CheckName, address: &str, error: &str) -> Line {
+    if super::skew::is_out_of_date(error) {
+        return super::skew::certificate_out_of_date(check, address, error);
+    }
     let other = ["certificate", "no certificate with the hash", "alert", "corrupt", "handshake"];
     if other.iter().any(|word| error.contains(word)) {
         return Line::failure(

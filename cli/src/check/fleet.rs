@@ -42,6 +42,7 @@ pub(super) fn check_links(hub: &ClusterFacts, only: &[String]) -> Vec<Line> {
     for cluster in selected(clusters, only) {
         lines.push(check_link(cluster));
         lines.extend(check_version(cluster));
+        lines.extend(super::skew::check_agent_clock(cluster));
         lines.extend(check_listed(hub, cluster));
     }
     lines

@@ -8,8 +8,9 @@ use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 
 use super::{Global, facts};
 use crate::clusters::{self, ClusterRow};
+use crate::color::ColorChoice;
 use crate::status::{self, JobRow, JobState};
-use crate::{operate, table};
+use crate::{operate, paint, table};
 
 /// Jobs that are listed; more are counted.
 const SHOWN: usize = 20;
@@ -28,13 +29,18 @@ struct Described {
     conditions: Vec<Condition>,
 }
 
-pub(super) async fn run(client: Client, args: &Global) -> anyhow::Result<String> {
+pub(super) async fn run(
+    client: Client,
+    args: &Global,
+    color: ColorChoice,
+) -> anyhow::Result<String> {
     let object: MultiKueueCluster =
         operate::get_cluster(&Api::all(client.clone()), &args.name).await?;
     let workloads: Api<Workload> = Api::all(client);
     let found = status::list(&workloads).await;
     let found = found.map_err(|error| crate::with_hint(&error, "listing workloads"))?;
-    args.output.render(&described(&object, &found), |it| text(it, Timestamp::now()))
+    args.output
+        .render(&described(&object, &found), |it| paint::states(color, &text(it, Timestamp::now())))
 }
 
 fn described(object: &MultiKueueCluster, workloads: &[Workload]) -> Described {

@@ -6,8 +6,10 @@ use serde::Serialize;
 use switchyard_api::v1beta2::Workload;
 
 use super::Named;
+use crate::color::ColorChoice;
 use crate::events::{self, Line};
 use crate::find::find;
+use crate::paint;
 use crate::status::{self, Detail, JobState};
 
 /// Everything known of a job, and its events.
@@ -21,7 +23,12 @@ struct Described {
     unreadable: Option<String>,
 }
 
-pub(super) async fn run(client: Client, namespace: &str, args: &Named) -> anyhow::Result<String> {
+pub(super) async fn run(
+    client: Client,
+    namespace: &str,
+    args: &Named,
+    color: ColorChoice,
+) -> anyhow::Result<String> {
     let namespace = args.namespace.as_deref().unwrap_or(namespace);
     let workloads: Api<Workload> = Api::namespaced(client.clone(), namespace);
     let found = status::list(&workloads).await;
@@ -34,7 +41,7 @@ pub(super) async fn run(client: Client, namespace: &str, args: &Named) -> anyhow
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
     let described = Described { detail, events, unreadable };
-    args.output.render(&described, |it| text(it, Timestamp::now()))
+    args.output.render(&described, |it| paint::states(color, &text(it, Timestamp::now())))
 }
 
 fn text(described: &Described, now: Timestamp) -> String {

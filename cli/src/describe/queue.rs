@@ -8,10 +8,12 @@ use switchyard_api::conditions;
 use switchyard_api::v1beta2::{ClusterQueue, LocalQueue, Workload};
 
 use super::topology::{self, FlavorTopology};
-use super::{Named, facts};
+use super::{NamedQueue, facts};
+use crate::color::ColorChoice;
+use crate::find::is_kind_of;
 use crate::get::queues::{self, Queue};
 use crate::status::{self, JobRow};
-use crate::table;
+use crate::{paint, table};
 
 /// Jobs that are listed of each kind; more are counted.
 const SHOWN: usize = 20;
@@ -35,12 +37,37 @@ struct Described {
     topologies_unreadable: Option<String>,
 }
 
-pub(super) async fn run(client: Client, args: &Named) -> anyhow::Result<String> {
-    let described = match &args.namespace {
-        Some(namespace) => local(client, namespace, &args.name).await?,
-        None => global(client, &args.name).await?,
+pub(super) async fn run(
+    client: Client,
+    own: &str,
+    args: &NamedQueue,
+    color: ColorChoice,
+) -> anyhow::Result<String> {
+    let described = match meant(own, args)? {
+        (Some(namespace), name) => local(client, namespace, name).await?,
+        (None, name) => global(client, name).await?,
     };
-    args.output.render(&described, |it| text(it, Timestamp::now()))
+    args.output.render(&described, |it| paint::states(color, &text(it, Timestamp::now())))
+}
+
+/// Namespace and name of the queue; no namespace for a ClusterQueue. `own` is the kubeconfig's.
+fn meant<'a>(own: &'a str, args: &'a NamedQueue) -> anyhow::Result<(Option<&'a str>, &'a str)> {
+    let given = args.namespace.as_deref();
+    let Some((kind, name)) = args.name.split_once('/') else {
+        return Ok((given, &args.name));
+    };
+    match (is_kind_of(kind, &["clusterqueue", "cq"]), is_kind_of(kind, &["localqueue", "lq"])) {
+        (true, _) if given.is_some() => {
+            anyhow::bail!(
+                "a ClusterQueue has no namespace; leave out -n, or name localqueue/{name}"
+            )
+        }
+        (true, _) => Ok((None, name)),
+        (_, true) => Ok((Some(given.unwrap_or(own)), name)),
+        _ => anyhow::bail!(
+            "\"{kind}\" is no kind of queue; name clusterqueue/{name} or localqueue/{name}"
+        ),
+    }
 }
 
 async fn local(client: Client, namespace: &str, name: &str) -> anyhow::Result<Described> {
@@ -219,6 +246,28 @@ mod tests {
     use switchyard_scheduler::{Amount, DomainAmounts, DomainView, Name, TopologyView};
 
     use super::*;
+
+    #[test]
+    fn queue_is_named_as_get_prints_it() {
+        let args = |name: &str, namespace: Option<&str>| NamedQueue {
+            name: name.to_owned(),
+            namespace: namespace.map(str::to_owned),
+            output: crate::Output::default(),
+        };
+        for (name, namespace, expected) in [
+            ("gpu", None, (None, "gpu")),
+            ("main", Some("team"), (Some("team"), "main")),
+            ("clusterqueue/gpu", None, (None, "gpu")),
+            ("ClusterQueue.kueue.x-k8s.io/gpu", None, (None, "gpu")),
+            ("localqueue/main", Some("team"), (Some("team"), "main")),
+            ("localqueues/main", None, (Some("own"), "main")),
+        ] {
+            assert_eq!(meant("own", &args(name, namespace)).unwrap(), expected, "{name}");
+        }
+        for (name, namespace) in [("clusterqueue/gpu", Some("team")), ("job/gpu", None)] {
+            assert!(meant("own", &args(name, namespace)).is_err(), "{name}");
+        }
+    }
 
     #[test]
     fn a_queue_shows_who_holds_quota_and_who_waits() {

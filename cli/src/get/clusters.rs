@@ -70,13 +70,20 @@ pub async fn run(
         is_wanted: |_: &MultiKueueCluster, row: &ClusterRow| is_wanted(row),
         line: change,
     };
-    follow_rows(&api, labels.as_deref(), &found, followed, |mut row, is_deleted| {
-        if is_deleted {
-            "removed".clone_into(&mut row.message);
-        }
-        let cells = |wide: bool| clusters::cells(&row, wide, Timestamp::now());
-        crate::print_while_read(&render_change(args.output, &row, &columns, cells, color)?, out)
-    })
+    follow_rows(
+        &api,
+        labels.as_deref(),
+        &found,
+        followed,
+        async |_| Ok(()),
+        |mut row, is_deleted| {
+            if is_deleted {
+                "removed".clone_into(&mut row.message);
+            }
+            let cells = |wide: bool| clusters::cells(&row, wide, Timestamp::now());
+            crate::print_while_read(&render_change(args.output, &row, &columns, cells, color)?, out)
+        },
+    )
     .await
 }
 

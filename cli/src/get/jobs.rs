@@ -1,17 +1,18 @@
 //! `switchyard get jobs`.
 
+use std::cell::RefCell;
 use std::io::Write;
 
 use jiff::Timestamp;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use switchyard_api::v1beta2::Workload;
 
-use super::selection::{Selection, all_found, is_labelled};
+use super::selection::{Selection, all_found};
 use super::{Format, Listed, render, render_change};
 use crate::color::{Color, ColorChoice};
 use crate::find::is_meant;
 use crate::follow::{Rows, follow_rows};
-use crate::status::{self, JobRow, JobState, ready};
+use crate::status::{self, JobRow, ready};
 
 /// Arguments of `switchyard get jobs`.
 #[derive(clap::Args, Debug, Default)]
@@ -28,7 +29,7 @@ pub struct Args {
     /// The filters.
     #[command(flatten)]
     pub selection: Selection,
-    /// Print the list, then a line for each change, until interrupted. A job that leaves the list is printed once more. With -l, only changes of listed jobs.
+    /// Print the list, then a line for each change, until interrupted. A job that leaves the list is printed once more. With -l, a job counts by the labels that it had when it was first seen.
     #[arg(short, long)]
     pub watch: bool,
     /// Output format.
@@ -55,11 +56,11 @@ pub async fn run(
     };
     let found = status::list(&api).await;
     let found = found.map_err(|error| crate::with_hint(&error, "listing workloads"))?;
-    let labelled = args.selection.labelled(&client, scope, &found).await?;
+    let labelled = RefCell::new(args.selection.labelled(&client, scope, &found).await?);
     let is_wanted = |workload: &Workload, row: &JobRow| {
         let is_named = |name: &String| is_meant(workload, name);
         (args.jobs.is_empty() || args.jobs.iter().any(is_named))
-            && is_labelled(workload, labelled.as_ref())
+            && labelled.borrow().as_ref().is_none_or(|it| it.has(workload))
             && args.selection.takes(row)
     };
     all_found(&args.jobs, |name| found.iter().any(|workload| is_meant(workload, name)))?;
@@ -81,7 +82,18 @@ pub async fn run(
     crate::print(&render(args.output, &rows, table, color)?, out)?;
     let columns = table(args.output == Format::Wide).0;
     let followed = Rows { read: status::row, is_wanted, line: change };
-    follow_rows(&api, None, &found, followed, |mut row, is_deleted| {
+    let read_labels = async |workload: &Workload| {
+        let unread = labelled.borrow().as_ref().map(|it| it.unread(workload)).unwrap_or_default();
+        let namespace = workload.namespace().unwrap_or_default();
+        for job in unread {
+            let has_labels = args.selection.has_labels(&client, &namespace, &job).await;
+            if let (Some(has_labels), Some(labelled)) = (has_labels, &mut *labelled.borrow_mut()) {
+                labelled.record(job.uid, has_labels);
+            }
+        }
+        anyhow::Ok(())
+    };
+    follow_rows(&api, None, &found, followed, read_labels, |mut row, is_deleted| {
         if is_deleted {
             "deleted".clone_into(&mut row.reason);
         }
@@ -107,19 +119,14 @@ impl Listed for JobRow {
     }
 
     fn color(&self, column: &str) -> Option<Color> {
-        let of_state = match self.state {
-            JobState::Running | JobState::Succeeded => Color::Good,
-            JobState::Failed | JobState::Evicted | JobState::Deactivated => Color::Bad,
-            JobState::Pending | JobState::QuotaReserved | JobState::Admitted => Color::Waiting,
-        };
-        (column == "STATE").then_some(of_state)
+        (column == "STATE").then(|| self.state.color())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::samples;
+    use crate::status::{JobState, samples};
 
     const NOW: &str = "2026-11-21T10:10:00Z";
 
@@ -171,6 +178,20 @@ mod tests {
         let state = vec![JobState::Pending, JobState::Failed];
         assert_eq!(taken(&Selection { state, ..all.clone() }), ["new", "waits", "broken"]);
         assert!(taken(&Selection { queue: Some("other".into()), ..all }).is_empty());
+    }
+
+    #[test]
+    fn labels_of_each_job_are_read_once() {
+        use crate::get::selection::Labelled;
+        let workload = &samples::workloads()[0];
+        let owners = workload.owner_references().len();
+        let mut labelled = Labelled::default();
+        assert_eq!((labelled.unread(workload).len(), labelled.has(workload)), (owners, false));
+        for owner in labelled.unread(workload) {
+            labelled.record(owner.uid, true);
+        }
+        assert_eq!((labelled.unread(workload).len(), labelled.has(workload)), (0, true));
+        assert!(owners > 0);
     }
 
     #[test]

@@ -145,18 +145,25 @@ where
     }
     let columns = table(&rows, is_local, Timestamp::now()).0;
     let followed = Rows { read, is_wanted: |_: &K, queue: &Queue| is_wanted(queue), line: change };
-    follow_rows(api, labels, &found.items, followed, |mut queue, is_deleted| {
-        if is_deleted {
-            queue.stopped = Some("Deleted".to_owned());
-        }
-        let text = if is_wide {
-            lines(&wide_columns, &wide(std::slice::from_ref(&queue), is_local).1)
-        } else {
-            let cells = |_: bool| cells(&queue, Timestamp::now());
-            render_change(args.output, &queue, &columns, cells, color)?
-        };
-        crate::print_while_read(&text, out)
-    })
+    follow_rows(
+        api,
+        labels,
+        &found.items,
+        followed,
+        async |_| Ok(()),
+        |mut queue, is_deleted| {
+            if is_deleted {
+                queue.stopped = Some("Deleted".to_owned());
+            }
+            let text = if is_wide {
+                lines(&wide_columns, &wide(std::slice::from_ref(&queue), is_local).1)
+            } else {
+                let cells = |_: bool| cells(&queue, Timestamp::now());
+                render_change(args.output, &queue, &columns, cells, color)?
+            };
+            crate::print_while_read(&text, out)
+        },
+    )
     .await
 }
 

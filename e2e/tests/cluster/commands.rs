@@ -1,12 +1,16 @@
 //! The command line as users type it, on a hub with two workers: list, describe, wait, move, drain, remove.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Parser as _;
-use serde_json::Value;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
 use switchyard::ExitStatus;
-use switchyard_e2e::fleet::Fleet;
+use switchyard_e2e::fleet::{Fleet, NAMESPACE};
 use switchyard_e2e::{Part, Parts, fixture};
 
 use crate::common::fleet;
@@ -100,20 +104,25 @@ fn user_lists_waits_for_and_moves_a_job() {
 
         text(fleet, &["wait", "long", "-n", n, "--for", "running", "--timeout", "60s"]).await;
         // Changes are printed until the reader closes its pipe.
-        let (jobs, queues) = (Notify::new(), Notify::new());
+        let (jobs, labelled, queues) = (Notify::new(), Notify::new(), Notify::new());
         let submit = async {
-            jobs.notified().await;
-            queues.notified().await;
-            tenant.submit(tenant.job("next").cpu("3").run_forever()).await.unwrap();
+            for listed in [&jobs, &labelled, &queues] {
+                listed.notified().await;
+            }
+            let next = tenant.job("next").cpu("3").run_forever();
+            tenant.submit(next.label("team", "vision")).await.unwrap();
         };
         let of_jobs = ["get", "jobs", "-n", n, "-w", "-o", "name"];
         let of_queues = ["get", "queues", "-n", n, "-w", "-o", "json"];
-        let (jobs, queues, ()) = tokio::join!(
+        let of_team = [&of_jobs[..], &["-l", "team=vision"]].concat();
+        let (jobs, of_team, queues, ()) = tokio::join!(
             watch_until(fleet, &of_jobs, &jobs, "job/next\n"),
+            watch_until(fleet, &of_team, &labelled, "job/next\n"),
             watch_until(fleet, &of_queues, &queues, "\"pending\":1,"),
             submit,
         );
         assert!(jobs.starts_with("job/long\n"), "{jobs}");
+        assert_eq!(of_team, "job/next\n", "a new job with the labels");
         assert!(queues.contains("\"pending\": 0"), "the list comes first: {queues}");
         let none = text(fleet, &["get", "queues", "-n", n, "-l", "no-such-label"]).await;
         assert_eq!(none, "No LocalQueues.\n");
@@ -146,7 +155,8 @@ fn user_lists_waits_for_and_moves_a_job() {
         let (holds, waits) = (format!("{n}/long"), format!("{n}/next"));
         let places = (queue.find(&holds), queue.find(&waits));
         assert!(matches!(places, (Some(first), Some(then)) if first < then), "{queue}");
-        let cluster = text(fleet, &["describe", "cluster", &first]).await;
+        let named = format!("multikueuecluster/{first}");
+        let cluster = text(fleet, &["describe", "cluster", &named]).await;
         assert!(cluster.contains("Connected: yes") && cluster.contains("long"), "{cluster}");
 
         let to = ["move", "long", "-n", n, "--to", second];
@@ -215,9 +225,11 @@ fn administrator_drains_and_removes_a_cluster() {
         assert_eq!(back["dryRun"], true, "{back}");
 
         let there = refusal(fleet, &["cluster", "remove", &first]).await;
-        assert!(there.contains("1 workload is on cluster"), "{there}");
+        assert!(there.contains("1 workload is on it"), "{there}");
+        assert!(there.ends_with("confirm it with --yes"), "{there}");
         let dry = text(fleet, &["cluster", "drain", &first, "--dry-run"]).await;
-        assert!(dry.contains("nothing is changed"), "{dry}");
+        assert!(dry.contains("would be stopped there"), "{dry}");
+        assert!(dry.ends_with("Nothing is changed.\n"), "{dry}");
         let list = text(fleet, &["cluster", "list", "-o", "name"]).await;
         assert_eq!(list, "multikueuecluster/north\nmultikueuecluster/south\n");
         let drain = ["cluster", "drain", &first, "--wait", "--timeout", "60s"];
@@ -241,10 +253,130 @@ fn administrator_drains_and_removes_a_cluster() {
         assert_eq!(drained, format!("{first} is drained. No workload is on it.\n"));
         let lost = refusal(fleet, &["cluster", "mark-lost", &first, "--yes"]).await;
         assert!(lost.contains("is connected"), "{lost}");
-        let removed = text(fleet, &["cluster", "remove", &first]).await;
-        assert!(removed.starts_with(&format!("{first} is removed.")), "{removed}");
+        let remove = ["cluster", "remove", &first, "--wait", "--timeout", "60s"];
+        let removed = text(fleet, &remove).await;
+        assert!(removed.contains("has no job there any more"), "{removed}");
         assert!(removed.contains("still lists it"), "{removed}");
         let version = text(fleet, &["version"]).await;
         assert!(version.contains("Kubernetes: v1.") && version.contains("agent of"), "{version}");
+    });
+}
+
+/// What must not be in a bundle.
+const MARKER: &str = "s3cret-marker";
+
+/// Objects with [`MARKER`] in the hub's namespace: a Secret, ConfigMaps, and a pod of the hub.
+fn marked_objects() -> [Value; 4] {
+    let exec = json!({
+        "command": "/plugins/vault", "args": ["--token", MARKER], "interactiveMode": "Never",
+        "apiVersion": "client.authentication.k8s.io/v1", "env": [{"name": "TOKEN", "value": MARKER}],
+    });
+    let profile = json!({"accessProviders": [{"name": "vault", "execConfig": exec}]});
+    let file = json!({"multiKueue": {"gcInterval": "1m", "clusterProfile": profile}});
+    let object = |kind: &str, name: &str| {
+        let annotations = json!({"example.com/note": MARKER});
+        let metadata = json!({"name": name, "namespace": NAMESPACE, "annotations": annotations});
+        json!({"apiVersion": "v1", "kind": kind, "metadata": metadata})
+    };
+    let with = |mut object: Value, field: &str, value: Value| {
+        object[field] = value;
+        object
+    };
+    let config = json!({"controller_manager_config.yaml": file.to_string(), "other": MARKER});
+    let ports = json!([{"name": "health", "containerPort": 8081}]);
+    let container = json!({"name": "manager", "image": "hub", "args": [MARKER], "ports": ports});
+    [
+        with(object("Secret", "marked"), "stringData", json!({"token": MARKER})),
+        with(object("ConfigMap", "marked"), "data", json!({"token": MARKER})),
+        with(object("ConfigMap", "marked-config"), "data", config),
+        with(object("Pod", "switchyard-hub-marked"), "spec", json!({"containers": [container]})),
+    ]
+}
+
+/// All files below a directory, by path, as one text each.
+fn files(dir: &Path, under: &Path, found: &mut BTreeMap<String, String>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, under, found);
+        } else {
+            let name = path.strip_prefix(under).unwrap().to_str().unwrap().to_owned();
+            found.insert(name, std::fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn bundle_has_states_and_events_and_no_secret() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let quota = [("cpu", "2")];
+        let tenant = fleet.tenant("bundled").hub(&quota).worker("west", &quota);
+        let tenant = tenant.make().await.unwrap();
+        let n = tenant.name();
+        let probe =
+            json!({"httpGet": {"port": 80, "httpHeaders": [{"name": "X", "value": MARKER}]}});
+        let container = json!({
+            "name": "main", "image": "busybox", "command": ["sh", MARKER], "args": [MARKER],
+            "env": [{"name": "TOKEN", "value": MARKER}], "livenessProbe": probe,
+            "resources": {"requests": {"cpu": "1"}},
+        });
+        let job = tenant.job("marked").run_forever();
+        let job = job.pod_field("containers", json!([container]));
+        let job =
+            job.annotation("example.com/note", MARKER).pod_annotation("example.com/note", MARKER);
+        tenant.submit(job.annotation("switchyard.dev/note", &MARKER.repeat(30))).await.unwrap();
+        tenant
+            .await_status("marked", "dispatched", SOON, |row| row.cluster.is_some())
+            .await
+            .unwrap();
+        let waits = tenant.job("waits").cpu("3").run_forever();
+        tenant.submit(waits).await.unwrap();
+        tenant.await_status("waits", "pending", SOON, |row| !row.reason.is_empty()).await.unwrap();
+        fleet.hub().apply(marked_objects()).await.unwrap();
+
+        let dir = tempfile::tempdir().unwrap();
+        let archive = dir.path().join("bundle.tar.gz");
+        let west = format!("west={}", fleet.worker("west").kubeconfig().display());
+        let out = archive.to_str().unwrap();
+        let bundle =
+            text(fleet, &["debug", "bundle", "--out", out, "--worker", &west, "-o", "json"]).await;
+        // Other tests of the file share the fleet.
+        let now = DeleteParams::default().grace_period(0);
+        for object in marked_objects() {
+            let of = |pointer: &str| object.pointer(pointer).unwrap().as_str().unwrap();
+            let api = fleet.hub().dynamic("v1", of("/kind"), NAMESPACE).await.unwrap();
+            api.delete(of("/metadata/name"), &now).await.unwrap();
+        }
+
+        let mode = std::fs::metadata(&archive).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let unpack =
+            std::process::Command::new("tar").args(["-xzf", out, "-C"]).arg(dir.path()).status();
+        assert!(unpack.unwrap().success());
+        let root = dir.path().join("switchyard-bundle");
+        let mut found = BTreeMap::new();
+        files(&root, &root, &mut found);
+        for (path, text) in &found {
+            assert!(!text.contains(MARKER), "{path} has the marker");
+        }
+        assert!(!bundle.contains(MARKER), "{bundle}");
+        let events = format!("hub/events/{n}.yaml");
+        for (path, has) in [
+            ("client-version.txt", env!("CARGO_PKG_VERSION")),
+            ("hub/kubernetes-version.txt", "v1."),
+            ("hub/configmaps.yaml", "gcInterval"),
+            ("hub/multikueueclusters.yaml", "switchyard-agent"),
+            ("hub/workloads.yaml", "clusterName: west"),
+            ("hub/check.txt", "clusters"),
+            (&*events, "waits"),
+            ("workers/west/kubernetes-version.txt", "v1."),
+            ("workers/west/workloads.yaml", n),
+            ("errors.txt", "hub/metrics/switchyard-hub-marked.txt: port 8081"),
+            ("errors.txt", "workers/west/metrics: no pod of Switchyard"),
+        ] {
+            let text = found.get(path).unwrap_or_else(|| panic!("no {path}: {:?}", found.keys()));
+            assert!(text.contains(has), "{path} lacks {has}: {text}");
+        }
     });
 }

@@ -183,7 +183,7 @@ async fn back_to_kueue(fleet: &Fleet, shell: &Shell) -> Kueue {
     }
     for worker in WORKERS {
         let worker = fleet.worker(worker);
-        let released = switchyard(worker, &["migrate", "hand-back", "--copies"]).await;
+        let released = switchyard(worker, &["migrate", "hand-back", "--copies", "--yes"]).await;
         println!("{}: {released}", worker.name());
     }
     shell.run(hold);

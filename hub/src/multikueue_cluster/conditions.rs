@@ -11,6 +11,7 @@ use switchyard_dispatcher::BreakerTrip;
 
 use crate::api_objects::parameters;
 use crate::reachability::Reachability;
+use crate::server::clock_skew;
 
 /// `Active` of a MultiKueueCluster.
 pub fn cluster_active(cluster: &MultiKueueCluster, reach: &Reachability) -> Condition {
@@ -115,6 +116,18 @@ pub fn copies_unproved(cluster: &MultiKueueCluster, obstacle: &str) -> Option<Co
         "nothing that counts as this hub's copy there lacks a proof",
     );
     amiss(cluster, conditions::COPIES_UNPROVED, now, over)
+}
+
+/// `ClockSkewed` of a MultiKueueCluster, for the difference at the start of its session. None if it
+/// never was skewed.
+pub fn clock_skewed(cluster: &MultiKueueCluster, skew: i64) -> Option<Condition> {
+    let now = clock_skew::report(skew)
+        .map(|message| (reasons::multi_kueue_cluster::CLOCKS_DIFFER, message));
+    let over = (
+        reasons::multi_kueue_cluster::CLOCKS_AGREE,
+        "the clocks of hub and agent are less than a minute apart",
+    );
+    amiss(cluster, conditions::CLOCK_SKEWED, now, over)
 }
 
 /// The first ten names, and the number of the rest.
@@ -316,6 +329,18 @@ pub(crate) mod tests {
         );
         east.status.as_mut().unwrap().conditions.push(found);
         assert_eq!(orphans_found(&east, &[]).unwrap().reason, "AllKnown");
+    }
+
+    #[test]
+    fn clock_skewed_holds_until_clocks_agree() {
+        let mut east = cluster("east", Some(true), &Value::Null);
+        assert!(clock_skewed(&east, 59).is_none());
+        let found = clock_skewed(&east, -3600).unwrap();
+        assert_eq!((found.status.as_str(), found.reason.as_str()), ("True", "ClocksDiffer"));
+        assert!(found.message.contains("3600 s behind the hub's"), "{}", found.message);
+        east.status.as_mut().unwrap().conditions.push(found);
+        let over = clock_skewed(&east, 0).unwrap();
+        assert_eq!((over.status.as_str(), over.reason.as_str()), ("False", "ClocksAgree"));
     }
 
     #[test]

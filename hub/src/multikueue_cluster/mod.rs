@@ -297,6 +297,12 @@ impl Reconciler {
         {
             draft.set_and_warn_once(api_conditions::COPIES_UNPROVED, condition);
         }
+        // Without a session, the last one counts.
+        if let Some(skew) = self.registry.get(name).and_then(|live| live.skew)
+            && let Some(condition) = conditions::clock_skewed(cluster, skew)
+        {
+            draft.set_and_warn_once(api_conditions::CLOCK_SKEWED, condition);
+        }
         if let Some(orphans) = self.reports.orphans(name) {
             draft.after.orphans = orphans.iter().map(status::orphan).collect();
             if let Some(condition) = conditions::orphans_found(cluster, &draft.after.orphans) {

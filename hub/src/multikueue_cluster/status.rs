@@ -151,6 +151,7 @@ mod tests {
             worker: None,
             unable: unable.map(|at| at.parse().unwrap()),
             proves: false,
+            skew: None,
         };
         let said = |status: &AgentStatus| status.unable_since.as_ref().map(|at| at.0.to_string());
         let unable = connected(&live(Some("2026-01-01T00:01:00.5Z")), None);

@@ -10,6 +10,7 @@ mod agent_connection;
 mod agent_health;
 mod agent_service;
 mod authorization;
+pub(crate) mod clock_skew;
 mod cluster_rate;
 mod connection_limit;
 mod copy_keys;

@@ -55,6 +55,9 @@ pub struct LiveSession {
     pub unable: Option<Timestamp>,
     /// Whether the agent accepts only copies with a proof.
     pub proves: bool,
+    /// Seconds by which the agent's clock was ahead of the hub's when the session began, negative
+    /// if it was behind. None if the agent sent no time.
+    pub skew: Option<i64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -258,6 +261,7 @@ mod tests {
             worker: None,
             unable: None,
             proves: false,
+            skew: None,
         }
     }
 

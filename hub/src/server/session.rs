@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::{Stream, StreamExt as _};
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use switchyard_platform::clock::{Clock, SystemClock};
 use switchyard_platform::lease::EpochFloor;
 use switchyard_platform::log_limit::LogLimit;
 use switchyard_proto::VERSIONS;
@@ -21,6 +22,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::ServerSettings;
+use super::clock_skew;
 use super::cluster_rate::ClusterRateLimiter;
 use super::epochs::{BEHIND_RETRY, RememberedEpochs};
 use super::registry::{LiveSession, Registry};
@@ -99,6 +101,7 @@ pub struct Sessions {
     /// Limits the log lines about refused sessions.
     log: LogLimit,
     has_jobs: HasJobs,
+    clock: Arc<dyn Clock>,
 }
 
 /// Whether unfinished jobs are on a cluster.
@@ -137,7 +140,14 @@ impl Sessions {
             entering: Mutex::new(()),
             epochs: RememberedEpochs::default(),
             has_jobs: Arc::new(|_| false),
+            clock: Arc::new(SystemClock),
         }
+    }
+
+    /// Replaces the system clock, with which agents' clocks are compared.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
     }
 
     /// Refuses an agent in another worker cluster than the one that has its cluster's unfinished
@@ -191,6 +201,8 @@ impl Sessions {
                 return tracing::info!(cluster, peer = address, "no Hello in time, no session");
             }
         };
+        // Before any wait for a lock.
+        let now = self.clock.now();
         let Some(version) = agreed(&hello) else {
             let ours = format!("{} to {}", VERSIONS.start(), VERSIONS.end());
             let reason = format!(
@@ -223,13 +235,14 @@ impl Sessions {
             sender.session_id = self.next_id();
             let live = LiveSession {
                 session_id: sender.session_id,
-                since: Timestamp::now(),
+                since: now,
                 software: hello.software.chars().take(128).collect(),
                 version,
                 address: address.to_owned(),
                 worker,
                 unable: None,
                 proves: hello.proves,
+                skew: clock_skew::measure(hello.clock, now),
             };
             let entered = self.registry.enter(cluster, live.clone());
             (live, entered)
@@ -326,6 +339,9 @@ impl Sessions {
             snapshot,
             "session begun"
         );
+        if let Some(message) = live.skew.and_then(clock_skew::report) {
+            tracing::warn!(cluster, peer = live.address, skew_seconds = live.skew, "{message}");
+        }
         let up = SessionEvent::Up(SessionInfo { cluster: cluster.to_owned(), live: live.clone() });
         if self.events.send(up).await.is_err() {
             return "the hub is shutting down".into();

@@ -95,6 +95,24 @@ async fn newer_session_supersedes_and_deletion_closes_it() {
 }
 
 #[tokio::test]
+async fn session_has_the_difference_of_the_clocks() {
+    let mut hub = open().await;
+    let identity = hub.enrolled("east").await;
+    hub.server.clock.forward(Duration::from_secs(3600));
+    let skew = |event| match event {
+        SessionEvent::Up(info) => info.live.skew,
+        other => panic!("{other:?}"),
+    };
+    let clock = Some(std::time::SystemTime::now().into());
+    let _late = RawSession::open_with(&hub, shown(&identity), Hello { clock, ..hello() }).await;
+    let behind = skew(hub.until("a session", |it| matches!(it, SessionEvent::Up(_))).await);
+    assert!(behind.is_some_and(|it| (-3610..=-3590).contains(&it)), "{behind:?}");
+    let _silent = RawSession::open(&hub, shown(&identity)).await.unwrap();
+    let unknown = hub.until("a session", |it| matches!(it, SessionEvent::Up(_))).await;
+    assert_eq!(skew(unknown), None, "an agent that sends no time");
+}
+
+#[tokio::test]
 async fn unsupported_protocol_version_gets_a_reason() {
     let hub = open().await;
     let identity = hub.enrolled("east").await;

@@ -183,8 +183,8 @@ impl TestServer {
             watched,
             sender,
         );
-        let sessions = sessions.with_epoch_floor(floor.clone());
         let time: Arc<dyn Clock> = Arc::new(clock.clone());
+        let sessions = sessions.with_epoch_floor(floor.clone()).with_clock(time.clone());
         let gate = Authorizer::new("hub", clusters.clone(), time.clone());
         let life = settings.agent_certificate_life;
         let services = switchyard_hub::server::AgentServices {

@@ -287,7 +287,7 @@ async fn refused_token_names_next_step() {
     let store = IdentityStore::new(api(), "switchyard-system");
     let refused =
         soon("the refusal", enrol::enrol(&hub.address, &join)).await.unwrap_err().to_string();
-    assert!(refused.contains("switchyard cluster join-token east"), "{refused}");
+    assert!(refused.contains("switchyard cluster add east"), "{refused}");
     let nothing = enrol::obtain(&store, &hub.address, None).await.unwrap_err();
     assert!(matches!(nothing, EnrolError::NoToken));
 }

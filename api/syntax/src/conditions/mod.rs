@@ -44,6 +44,9 @@ pub const ORPHANS_FOUND: &str = "OrphansFound";
 /// MultiKueueCluster: objects with the hub's marks count as its copies without a proof. Specific to
 /// Switchyard.
 pub const COPIES_UNPROVED: &str = "CopiesUnproved";
+/// MultiKueueCluster: the agent's clock was a minute or more from the hub's when its session began.
+/// Specific to Switchyard.
+pub const CLOCK_SKEWED: &str = "ClockSkewed";
 /// ClusterQueue: its quota follows the sum of the worker clusters' quotas.
 pub const MULTIKUEUE_MANAGER_QUOTA_AUTOMATION: &str = "MultiKueueManagerQuotaAutomation";
 

@@ -325,6 +325,10 @@ pub mod multi_kueue_cluster {
     pub const NO_PROOF: &str = "NoProof";
     /// All copies have proofs. Specific to Switchyard.
     pub const PROVED: &str = "Proved";
+    /// The clocks of hub and agent are a minute or more apart. Specific to Switchyard.
+    pub const CLOCKS_DIFFER: &str = "ClocksDiffer";
+    /// The clocks of hub and agent agree again. Specific to Switchyard.
+    pub const CLOCKS_AGREE: &str = "ClocksAgree";
     /// Evictions resumed: an administrator released them, or all workloads are back. Specific to
     /// Switchyard.
     pub const RELEASED: &str = "Released";

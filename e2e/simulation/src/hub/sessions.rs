@@ -341,5 +341,6 @@ fn live(session_id: u64) -> LiveSession {
         worker: None,
         unable: None,
         proves: false,
+        skew: None,
     }
 }

@@ -126,13 +126,20 @@ fn mass_loss_moves_nothing_until_operators_resume_evictions() {
         .await;
         assert!(said.unwrap().contains("2 of 3 clusters were lost at about one time"));
 
+        let release = |dry_run, yes| {
+            let args = breaker::Args { output: Output::Json };
+            let timeout = Duration::from_secs(60);
+            breaker::Command::Release(breaker::Release { args, yes, dry_run, wait: yes, timeout })
+        };
+        let refused = breaker::run(hub(&fleet), &release(false, false)).await.unwrap_err();
+        assert!(refused.to_string().contains("confirm it with --yes"), "{refused}");
         // A dry run changes nothing. After `resume`, each job follows its own policy.
         for dry_run in [true, false] {
-            let args = breaker::Args { output: Output::Json };
-            let release = breaker::Command::Release(breaker::Release { args, dry_run });
+            let release = release(dry_run, !dry_run);
             let said = breaker::run(hub(&fleet), &release).await.unwrap();
             assert_eq!(said.contains("\"dryRun\": true"), dry_run, "{said}");
             assert_eq!(said.contains("\"released\": true"), !dry_run, "{said}");
+            assert_eq!(said.contains("\"isResumed\": true"), !dry_run, "{said}");
             if dry_run {
                 always(Duration::from_secs(3), "evictions to stay stopped", async || {
                     ensure!(places(&tenant).await == kept, "a job moved");

@@ -130,7 +130,8 @@ pub(crate) async fn is_handed_back(fleet: &Fleet, namespace: &str) -> anyhow::Re
 /// `switchyard migrate hand-back --copies` on a worker.
 async fn hand_back(worker: &Cluster, more: &[&str]) -> anyhow::Result<Value> {
     let kubeconfig = worker.kubeconfig().to_str().context("path")?;
-    let words = ["switchyard", "--kubeconfig", kubeconfig, "migrate", "hand-back", "--copies"];
+    let words =
+        ["switchyard", "--kubeconfig", kubeconfig, "migrate", "hand-back", "--copies", "--yes"];
     let words = words.iter().chain(&["-o", "json"]).chain(more);
     let mut out = Vec::new();
     switchyard::run(switchyard::Args::try_parse_from(words)?, &mut out).await?;
