@@ -100,7 +100,7 @@ pub async fn run(client: Client, args: &Args) -> anyhow::Result<String> {
         wait::poll(args.timeout, async || {
             let found = clusters.get_opt(&args.name).await;
             let found = found.map_err(|error| crate::with_hint(&error, "reading the cluster"))?;
-            // One that was made again has another uid.
+            // A MultiKueueCluster that was made again has another uid.
             Ok(match found.is_some_and(|it| it.uid() == cluster.uid()) {
                 false => ControlFlow::Break(()),
                 true => ControlFlow::Continue(format!("{} is not gone yet", args.name)),
@@ -127,10 +127,10 @@ fn text(removed: &Removed) -> String {
                 "{cluster} would be removed. {workloads} {are} on it and would not be stopped. Nothing is changed.\n"
             )
         }
-        (false, 0) => format!("{cluster} is removed.\n"),
         (false, _) if *is_empty => {
             format!("{cluster} is removed. The hub has no job there any more.\n")
         }
+        (false, 0) => format!("{cluster} is removed.\n"),
         (false, there) => {
             let workloads = counted(there, "workload");
             format!("{cluster} is removed. It had {workloads}, which the removal does not stop.\n")

@@ -46,8 +46,8 @@ pub struct Args {
     /// follow them any more.
     #[arg(long)]
     pub copies: bool,
-    /// With --copies: confirm that no Switchyard hub follows them any more. One that does would run
-    /// their jobs elsewhere, too.
+    /// With --copies: confirm that no Switchyard hub follows them any more. A hub that does would
+    /// run their jobs elsewhere, too.
     #[arg(long)]
     pub yes: bool,
     /// Count the Workloads that would change, and change nothing.

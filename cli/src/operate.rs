@@ -357,7 +357,7 @@ fn unproved_copies(cluster: &MultiKueueCluster) -> anyhow::Result<String> {
     Ok(unproved.message.clone())
 }
 
-/// What a change would do.
+/// The text of a dry run.
 fn plan(done: &ClusterChange) -> String {
     let ClusterChange { cluster, workloads: count, copies, .. } = done;
     let workloads = counted(*count, "workload");

@@ -15,7 +15,7 @@ use crate::status::{JobRow, JobState};
 /// The uids of jobs whose labels were read.
 #[derive(Debug, Default)]
 pub(super) struct Labelled {
-    /// Those with the labels of `--selector`.
+    /// Jobs with the labels of `--selector`.
     matching: BTreeSet<String>,
     others: BTreeSet<String>,
 }

@@ -262,7 +262,7 @@ fn administrator_drains_and_removes_a_cluster() {
     });
 }
 
-/// What must not be in a bundle.
+/// A text that must not be in a bundle.
 const MARKER: &str = "s3cret-marker";
 
 /// Objects with [`MARKER`] in the hub's namespace: a Secret, ConfigMaps, and a pod of the hub.
@@ -366,7 +366,7 @@ fn bundle_has_states_and_events_and_no_secret() {
             ("client-version.txt", env!("CARGO_PKG_VERSION")),
             ("hub/kubernetes-version.txt", "v1."),
             ("hub/configmaps.yaml", "gcInterval"),
-            ("hub/multikueueclusters.yaml", "switchyard-agent"),
+            ("hub/multikueueclusters.yaml", "reason: Active"),
             ("hub/workloads.yaml", "clusterName: west"),
             ("hub/check.txt", "clusters"),
             (&*events, "waits"),

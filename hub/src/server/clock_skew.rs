@@ -15,7 +15,7 @@ pub(super) fn measure(clock: Option<prost_types::Timestamp>, now: Timestamp) -> 
     Some(clock?.seconds.saturating_sub(now.as_second()))
 }
 
-/// What is reported of a difference; None if it is too small.
+/// The message about a difference; None if it is too small.
 pub(crate) fn report(skew: i64) -> Option<String> {
     let word = if skew > 0 { "ahead of" } else { "behind" };
     let amount = skew.unsigned_abs();
