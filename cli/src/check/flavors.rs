@@ -222,14 +222,17 @@ mod tests {
     use super::*;
     use crate::check::tests::{facts, object};
 
+    /// Name, source, and quotas by flavor and resource.
+    type Worker<'a> = (&'a str, Value, &'a [(&'a str, &'a str)]);
+
     /// A hub with `spot` and `reserved` for cpu and memory, and workers with these quotas.
-    fn hub(config: &Value, workers: &[(&str, Value, &[(&str, &str)])]) -> ClusterFacts {
+    fn hub(config: &Value, workers: &[Worker<'_>]) -> ClusterFacts {
         let flavor = |name: &str| {
             let resources = json!([{"name": "cpu", "nominalQuota": "4"}, {"name": "memory", "nominalQuota": "8Gi"}]);
             json!({"name": name, "resources": resources})
         };
         let group = json!({"coveredResources": ["cpu", "memory"], "flavors": [flavor("spot"), flavor("reserved")]});
-        let cluster = |(name, source, quotas): &(&str, Value, &[(&str, &str)])| {
+        let cluster = |(name, source, quotas): &Worker<'_>| {
             let quota = |(flavor, resource): &(&str, &str)| {
                 json!({"localQueue": "team/main", "clusterQueue": "there", "flavor": flavor, "resource": resource,
                     "nominal": "1", "used": "0", "available": "1"})

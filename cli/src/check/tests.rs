@@ -108,12 +108,12 @@ fn complete_hub_has_no_fault() {
 type Break = fn(&mut ClusterFacts);
 
 /// A pod of the hub.
-fn pod(status: Value) -> Pod {
+fn pod(status: &Value) -> Pod {
     object(json!({"metadata": {"name": "switchyard-hub-1"}, "status": status}))
 }
 
 /// A pod's status with one container that is not ready.
-fn container(list: &str, state: Value) -> Value {
+fn container(list: &str, state: &Value) -> Value {
     json!({list: [{"name": "c", "ready": false, "image": "", "imageID": "", "restartCount": 0, "state": state}]})
 }
 
@@ -146,7 +146,7 @@ fn each_fault_of_a_hub_is_reported() {
             |it| {
                 let waiting = json!({"reason": "ImagePullBackOff", "message": "no such host"});
                 it.pods =
-                    Ok(vec![pod(container("containerStatuses", json!({"waiting": waiting})))]);
+                    Ok(vec![pod(&container("containerStatuses", &json!({"waiting": waiting})))]);
             },
             "Failure pods: pod switchyard-hub-1: ImagePullBackOff: no such host",
         ),
@@ -165,7 +165,7 @@ fn each_fault_of_a_hub_is_reported() {
             |it| {
                 let ended = json!({"exitCode": 1, "reason": "Error", "message": "--advertise hub: write it as https://HOST[:PORT]"});
                 it.pods =
-                    Ok(vec![pod(container("containerStatuses", json!({"terminated": ended})))]);
+                    Ok(vec![pod(&container("containerStatuses", &json!({"terminated": ended})))]);
             },
             "Failure pods: pod switchyard-hub-1: Error: --advertise hub",
         ),
@@ -173,13 +173,13 @@ fn each_fault_of_a_hub_is_reported() {
             "an init container that cannot start",
             |it| {
                 let waiting = json!({"reason": "ErrImagePull", "message": "no such host"});
-                let mut status = container("initContainerStatuses", json!({"waiting": waiting}));
+                let mut status = container("initContainerStatuses", &json!({"waiting": waiting}));
                 let main = container(
                     "containerStatuses",
                     json!({"waiting": {"reason": "PodInitializing"}}),
                 );
                 status["containerStatuses"] = main["containerStatuses"].clone();
-                it.pods = Ok(vec![pod(status)]);
+                it.pods = Ok(vec![pod(&status)]);
             },
             "Failure pods: pod switchyard-hub-1: ErrImagePull: no such host",
         ),

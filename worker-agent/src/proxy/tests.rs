@@ -63,7 +63,10 @@ fn password_is_in_no_text() {
 
 #[test]
 fn environment_names_the_proxy_unless_excepted() {
-    let cases: [(&str, &[(&str, &str)], &str, Option<&str>); 22] = [
+    /// Flag, environment, hub, and the proxy.
+    type Case =
+        (&'static str, &'static [(&'static str, &'static str)], &'static str, Option<&'static str>);
+    let cases: [Case; 22] = [
         ("", &[], "https://hub", None),
         ("", &[("HTTPS_PROXY", "http://a:1")], "https://hub", Some("a:1")),
         ("", &[("https_proxy", "http://b:1")], "https://hub", Some("b:1")),
