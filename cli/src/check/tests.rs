@@ -154,7 +154,7 @@ fn each_fault_of_a_hub_is_reported() {
             "no room on the nodes",
             |it| {
                 it.pods = Ok(vec![pod(
-                    json!({"conditions": [{"type": "PodScheduled", "status": "False",
+                    &json!({"conditions": [{"type": "PodScheduled", "status": "False",
                     "reason": "Unschedulable", "message": "0/3 nodes are available: 3 Insufficient cpu."}]}),
                 )]);
             },
@@ -176,7 +176,7 @@ fn each_fault_of_a_hub_is_reported() {
                 let mut status = container("initContainerStatuses", &json!({"waiting": waiting}));
                 let main = container(
                     "containerStatuses",
-                    json!({"waiting": {"reason": "PodInitializing"}}),
+                    &json!({"waiting": {"reason": "PodInitializing"}}),
                 );
                 status["containerStatuses"] = main["containerStatuses"].clone();
                 it.pods = Ok(vec![pod(&status)]);

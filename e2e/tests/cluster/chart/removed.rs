@@ -16,7 +16,7 @@ const SECTIONS: [&str; 5] = [
     "### Uninstall",
     "### Strip the finalizers",
     "### Delete the CRDs",
-    "### Start the jobs that waited",
+    "### Start suspended jobs",
 ];
 
 /// The commands of the sections from this one on.
