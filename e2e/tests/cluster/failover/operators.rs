@@ -222,12 +222,8 @@ fn mass_loss_moves_nothing_until_operators_resume_evictions() {
         fleet.await_pods(&first, tenant.name(), 1).await.unwrap();
         gates.shut(&first);
         condition(&fleet, &first, conditions::ACTIVE, false).await;
-        let lost = DeclareLostArgs {
-            cluster: named(&first),
-            yes: true,
-            wait: true,
-            timeout: REASSIGNED,
-        };
+        let lost =
+            DeclareLostArgs { cluster: named(&first), yes: true, wait: true, timeout: REASSIGNED };
         operate(&fleet, operate::Command::DeclareLost(lost)).await;
         let row = tenant.await_status("kept", "elsewhere", REASSIGNED, |row| {
             row.cluster.as_ref().is_some_and(|cluster| *cluster != first)
