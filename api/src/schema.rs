@@ -47,20 +47,15 @@ pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"x-kubernetes-int-or-string": true, "pattern": QUANTITY})
 }
 
-/// Quota: a quantity that is not negative. The length limit bounds the cost of the CEL rules.
+/// Quota: a quantity that is not negative, which the webhook checks. API servers before 1.34 ignore
+/// the length limit when they estimate the cost of a CEL rule. They refuse CRDs with a rule that
+/// reads the quantities of these lists.
 pub(crate) fn quota(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "x-kubernetes-int-or-string": true,
-        "pattern": QUANTITY,
-        "maxLength": 64,
-        "x-kubernetes-validations": [{
-            "rule": "!quantity(string(self)).isLessThan(quantity('0'))",
-            "message": "must be greater than or equal to 0",
-        }],
-    })
+    json_schema!({"x-kubernetes-int-or-string": true, "pattern": QUANTITY, "maxLength": 64})
 }
 
-/// A weight for fair sharing: a quantity that defaults to one.
+/// A weight for fair sharing: a quantity that defaults to one. The length limit bounds the cost of
+/// the CEL rules.
 pub(crate) fn weight(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,

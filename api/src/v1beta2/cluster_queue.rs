@@ -54,8 +54,6 @@ use crate::schema;
         .message("borrowingLimit must be nil when cohort is empty"),
     validation = Rule::new("!has(self.cohortName) && has(self.resourceGroups) ? self.resourceGroups.all(rg, rg.flavors.all(f, f.resources.all(r, !has(r.lendingLimit)))) : true")
         .message("lendingLimit must be nil when cohort is empty"),
-    validation = Rule::new("!has(self.resourceGroups) || self.resourceGroups.all(rg, rg.flavors.all(f, f.resources.all(r, !has(r.lendingLimit) || quantity(string(r.lendingLimit)).compareTo(quantity(string(r.nominalQuota))) <= 0)))")
-        .message("lendingLimit must be less than or equal to the nominalQuota"),
     validation = Rule::new("!has(self.resourceGroups) || self.resourceGroups.map(rg, size(rg.flavors)).sum() <= 256")
         .message("total number of flavors across all resourceGroups must be ≤ 256"),
     validation = Rule::new("!has(self.resourceGroups) || self.resourceGroups.map(rg, size(rg.coveredResources)).sum() <= 256")

@@ -292,7 +292,7 @@ fn bad_objects_are_refused_as_kueue_refuses_them() {
                 "ClusterQueue",
                 "lending more than there is",
                 plain("q").cohort("c").limits("cpu", None, Some("2")).build(),
-                "lendingLimit must be less than or equal to the nominalQuota",
+                "must be less than or equal to the nominalQuota",
             ),
             ("ClusterQueue", "too many flavors", many(65, 1), "64"),
             ("ClusterQueue", "too many resources", many(1, 65), "64"),
