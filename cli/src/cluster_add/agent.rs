@@ -73,7 +73,28 @@ pub(super) async fn add(
     // An agent that is connected keeps its session.
     let link = wait_for_link(client, args, Until::Connected(None)).await?.unwrap_or_default();
     (added.connected, added.message) = (link.connected, link.message);
+    if added.connected && !is_available(&worker, args).await? {
+        added.connected = false;
+        added.message = format!("no pod of the agent was ready within {} s", args.timeout);
+    }
     Ok(added)
+}
+
+/// Waits until a pod of the agent is ready. Before, the worker's webhooks refuse every queue.
+async fn is_available(worker: &Client, args: &Args) -> anyhow::Result<bool> {
+    let end = tokio::time::Instant::now() + args.deadline();
+    loop {
+        let deployments = deployments(worker, args).await?;
+        let agent = deployments.iter().find(|it| it.name_any() == AGENT);
+        let status = agent.and_then(|it| it.status.as_ref());
+        if status.and_then(|it| it.ready_replicas).is_some_and(|ready| ready > 0) {
+            return Ok(true);
+        }
+        if tokio::time::Instant::now() >= end {
+            return Ok(false);
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
 }
 
 /// The steps, with what can be found out without a change.

@@ -268,6 +268,11 @@ fn api_server(
         // The plugin taints new nodes until the node lifecycle controller clears them, which does not run here.
         .arg("--disable-admission-plugins=TaintNodesByCondition")
         .args(&spec.api_server_args);
+    // Kubernetes 1.37 refuses a loopback address as the endpoint of the Service `kubernetes`. Only pods on real nodes use it.
+    let program = match spec.real_node {
+        None => program.arg("--endpoint-reconciler-type=none"),
+        Some(_) => program,
+    };
     let audited = |policy: &str, log: &Path| {
         [
             format!("--audit-policy-file={}", files.path(policy)),
