@@ -10,12 +10,13 @@ pub(super) fn page() -> anyhow::Result<String> {
         "This page is for administrators. It lists every value of the Helm chart with its default. `values.schema.json` refuses\n\
          unknown values at install time.\n",
     );
-    let rows: Vec<[String; 3]> = values(&read(SOURCE)?)
-        .into_iter()
+    let values = values(&read(SOURCE)?);
+    let rows: Vec<[String; 3]> = values
+        .iter()
         .map(|it| {
             let default =
                 if it.default.is_empty() { String::new() } else { format!("`{}`", it.default) };
-            [format!("`{}`", it.path), default, it.text]
+            [format!("`{}`", it.path), default, meaning(it, &values)]
         })
         .collect();
     out.push_str(&table(["value", "default", "meaning"], &rows));
@@ -28,6 +29,21 @@ struct ChartValue {
     /// Empty for a section.
     default: String,
     text: String,
+}
+
+/// The comment of a value, or a word about where to find its meaning: its section, else Kubernetes.
+fn meaning(value: &ChartValue, all: &[ChartValue]) -> String {
+    if !value.text.is_empty() {
+        return value.text.clone();
+    }
+    let mut section = value.path.as_str();
+    while let Some((outer, _)) = section.rsplit_once('.') {
+        section = outer;
+        if all.iter().any(|it| it.path == section && !it.text.is_empty()) {
+            return format!("See `{section}`.");
+        }
+    }
+    "Kubernetes' field of this name.".to_owned()
 }
 
 /// All keys of a YAML file of mappings, with the comments before them. Keys inside a flow mapping,
@@ -74,6 +90,13 @@ fn values(text: &str) -> Vec<ChartValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn value_without_a_comment_refers_to_its_section_or_kubernetes() {
+        let all = values("a:\n  # -- The Service.\n  b:\n    type: X\n  c:\n    d: 1\n");
+        let meanings: Vec<String> = all.iter().map(|it| meaning(it, &all)).collect();
+        assert_eq!(meanings, ["The Service.", "See `a.b`.", "Kubernetes' field of this name."]);
+    }
 
     #[test]
     fn values_are_read_with_path_default_and_comment() {
