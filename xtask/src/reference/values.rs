@@ -36,6 +36,9 @@ fn meaning(value: &ChartValue, all: &[ChartValue]) -> String {
     if !value.text.is_empty() {
         return value.text.clone();
     }
+    if value.path.ends_with(".enabled") {
+        return "Whether the chart makes it.".to_owned();
+    }
     let mut section = value.path.as_str();
     while let Some((outer, _)) = section.rsplit_once('.') {
         section = outer;
