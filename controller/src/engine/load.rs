@@ -79,7 +79,8 @@ where
     loop {
         let page = match api.list(&params).await {
             Ok(page) => page,
-            Err(kube::Error::Api(status)) if status.is_not_found() && !required => break,
+            // The 404 for an unknown version of a group has no reason.
+            Err(kube::Error::Api(status)) if status.code == 404 && !required => break,
             Err(source) => return Err(LoadError { kind: K::plural(&()).into_owned(), source }),
         };
         for mut object in page.items {
