@@ -104,13 +104,17 @@ async fn adopted(
         let found = found.map_err(|error| crate::with_hint(&error, "reading the workload"))?;
         let Some(workload) = found else { bail!("{} was deleted", plan.workload) };
         let row = row(&workload);
+        let dispatch = workload.status.as_ref().and_then(|status| status.dispatch.as_ref());
+        let copy = dispatch.and_then(|dispatch| dispatch.workload_uid.as_deref());
         match &row.cluster {
-            Some(at) if *at == plan.cluster => return Ok(ControlFlow::Break(())),
-            Some(at) => bail!("{} was sent to {at} instead", plan.workload),
-            None if row.state.is_final() => {
+            Some(at) if *at == plan.cluster && copy == Some(&*plan.uid) => {
+                return Ok(ControlFlow::Break(()));
+            }
+            Some(at) if *at != plan.cluster => bail!("{} was sent to {at} instead", plan.workload),
+            _ if row.state.is_final() => {
                 bail!("{} has finished ({}) before it was adopted", row.job, row.state)
             }
-            None => {}
+            _ => {}
         }
         let state = format!("{} is not adopted yet: {} {}", row.job, row.state, row.reason);
         Ok(ControlFlow::Continue(state.trim_end().to_owned()))

@@ -31,9 +31,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval for reading the hub's Lease while waiting.
 const LEASE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A hub whose Lease was renewed this long ago, in seconds, does not come back by itself: a change
-/// of leader takes less.
-const SILENCE_LIMIT: i64 = 60;
+/// How long to wait for a hub that does not lead. A change of leader takes less.
+const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Arguments of `switchyard cluster add`.
 #[derive(clap::Args, Debug)]
@@ -310,8 +309,10 @@ async fn wait_for_link(
     until: Until<'_>,
 ) -> anyhow::Result<Option<Link>> {
     let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
-    let end = Instant::now() + args.deadline();
-    let mut next_look_at_lease = Instant::now();
+    let began = Instant::now();
+    let end = began + args.deadline();
+    let mut next_look_at_lease = began;
+    let mut silence = None;
     let mut printed = String::new();
     loop {
         let found = clusters
@@ -326,9 +327,10 @@ async fn wait_for_link(
         });
         if is_reached || is_over || Instant::now() >= next_look_at_lease {
             next_look_at_lease = Instant::now() + LEASE_INTERVAL;
-            match check::silence_of_hub(client, &args.hub_namespace).await {
+            silence = check::silence_of_hub(client, &args.hub_namespace).await;
+            match silence {
                 None if is_reached || is_over => return Ok(link),
-                Some(age) if is_over || age > SILENCE_LIMIT => bail!(
+                Some(age) if is_over || began.elapsed() > SILENCE_LIMIT => bail!(
                     "no hub leads: its Lease was renewed {age} s ago, so the status of \"{}\" is old. `switchyard check` says why. \
                      Repeat this command then",
                     args.name
@@ -337,6 +339,7 @@ async fn wait_for_link(
             }
         }
         let now = match link {
+            _ if silence.is_some() => "no hub leads".to_owned(),
             None => "the hub has not looked at it".to_owned(),
             Some(link) if link.connected => "the session from before has not ended".to_owned(),
             Some(link) => link.message,

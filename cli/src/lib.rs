@@ -47,7 +47,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use switchyard_platform::api_server::through_proxy;
+use switchyard_platform::api_server;
 
 pub use command::{Args, Command};
 use command::{ClusterCommand, DebugCommand, MigrateCommand, RecoverCommand};
@@ -223,15 +223,16 @@ async fn connect(
             let flag = format!("--kubeconfig {}", path.display());
             let kubeconfig =
                 Kubeconfig::read_from(path).map_err(|error| anyhow!("{flag}: {error}"))?;
-            let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
+            let config = api_server::of_kubeconfig(kubeconfig, &options).await;
             config.map_err(|error| anyhow!("{flag}: {error}"))?
         }
-        None if context.is_some() => kube::Config::from_kubeconfig(&options)
-            .await
-            .map_err(|error| anyhow!("{error}; {ADVICE}"))?,
-        None => kube::Config::infer().await.map_err(|error| anyhow!("{error}; {ADVICE}"))?,
+        None if context.is_some() => {
+            let kubeconfig = Kubeconfig::read().map_err(|error| anyhow!("{error}; {ADVICE}"))?;
+            let config = api_server::of_kubeconfig(kubeconfig, &options).await;
+            config.map_err(|error| anyhow!("{error}; {ADVICE}"))?
+        }
+        None => api_server::infer().await.map_err(|error| anyhow!("{error}; {ADVICE}"))?,
     };
-    config = through_proxy(config).map_err(|error| anyhow!("{error}; {ADVICE}"))?;
     config.read_timeout = Some(READ_TIME);
     let namespace = config.default_namespace.clone();
     Ok((kube::Client::try_from(config).context("the kubeconfig cannot be used")?, namespace))

@@ -51,7 +51,8 @@ pub struct Args {
 pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     let bad = || format!("\"{text}\" is no duration; write it as 30s, 10m or 2h");
     let duration: SignedDuration = text.parse().map_err(|_| bad())?;
-    Duration::try_from(duration).ok().filter(|it| !it.is_zero()).ok_or_else(bad)
+    let timeout = Duration::try_from(duration).ok().filter(|it| !it.is_zero()).ok_or_else(bad)?;
+    if timeout > LONGEST { Err("must be at most 8760h".to_owned()) } else { Ok(timeout) }
 }
 
 /// Seconds up to an hour, as a duration or as a bare number, which earlier versions took.
@@ -76,6 +77,9 @@ pub(crate) fn shown(timeout: Duration) -> String {
     SignedDuration::try_from(timeout)
         .map_or_else(|_| format!("{timeout:?}"), |it| format!("{it:#}"))
 }
+
+/// A year. Deadlines of longer waits could not be represented.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Interval of [`poll`].
 const LOOK: Duration = Duration::from_secs(1);

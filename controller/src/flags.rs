@@ -14,7 +14,7 @@ use switchyard_config::{self as config, Configuration};
 
 use crate::endpoint::Endpoint;
 use crate::engine::recording::RecordingOptions;
-use switchyard_platform::api_server::through_proxy;
+use switchyard_platform::api_server;
 use switchyard_platform::errors::with_root_cause;
 
 pub use self::webhook::{JobWebhooks, WebhookFlags};
@@ -66,15 +66,13 @@ impl ClusterFlags {
 
     async fn config(&self) -> anyhow::Result<Config> {
         let config = match &self.kubeconfig {
-            None => Config::infer().await.map_err(|error| self.explain(&error))?,
+            None => api_server::infer().await,
             Some(path) => {
                 let file = Kubeconfig::read_from(path).map_err(|error| self.explain(&error))?;
-                let options = KubeConfigOptions::default();
-                let config = Config::from_custom_kubeconfig(file, &options).await;
-                config.map_err(|error| self.explain(&error))?
+                api_server::of_kubeconfig(file, &KubeConfigOptions::default()).await
             }
         };
-        through_proxy(config).map_err(|error| self.explain(&error))
+        config.map_err(|error| self.explain(&error))
     }
 
     fn explain(&self, error: &(dyn std::error::Error + 'static)) -> anyhow::Error {

@@ -140,7 +140,7 @@ impl Args {
         let join = JoinSource::new(given, self.join_directory.clone());
         join.current()?;
         let hub = join.hub()?.or(self.hub);
-        let hub = hub.context("no address of the hub: the file `hub` of --join-directory is missing or empty. Set --hub, or repeat `switchyard cluster add NAME` on the hub, which writes the file's Secret")?;
+        let hub = hub.context("no address of the hub: the file `hub` of --join-directory is missing or empty. Set --hub, or run `switchyard cluster add NAME` on the hub again, and on this cluster the commands that it prints")?;
         let proxy = self.proxy.clone().unwrap_or_default();
         proxy.select(&hub)?;
         let allow = Allowed::parse(&self.allow_kinds, &self.allow_service_accounts)?;

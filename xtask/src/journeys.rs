@@ -81,7 +81,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             .with_context(|| format!("cannot start {}", program.display()))?;
         let seconds = start.elapsed().as_secs_f64();
         let printed = String::from_utf8_lossy(&output.stdout);
-        if !output.status.success() || test::passed(&printed) != 1 {
+        // A test on real nodes runs in a process of its own, whose result is printed, too.
+        if !output.status.success() || test::passed(&printed) == 0 {
             eprintln!("{printed}");
             failed.push(name);
         } else {

@@ -28,8 +28,9 @@ impl Drop for Partial {
 impl Archive {
     /// An empty one.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
-        if path.is_dir() {
-            return Err(io::ErrorKind::IsADirectory.into());
+        // A rename would replace a device, such as /dev/stdout.
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
         }
         let Some(name) = path.file_name() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it names no file"));

@@ -256,13 +256,11 @@ async fn of_pods(
             "{directory}/metrics: no pod of Switchyard is in namespace {namespace}, so there are no metrics and no logs"
         ));
     }
-    for pod in &listed {
-        if metrics::is_switchyard(pod) {
-            let path = format!("{directory}/metrics/{}.txt", pod.name_any());
-            match metrics::read(client, namespace, pod).await {
-                Ok(text) => all.files.push((path, text)),
-                Err(error) => all.errors.push(format!("{path}: {error}")),
-            }
+    for pod in listed.iter().filter(|pod| metrics::is_switchyard(pod)) {
+        let path = format!("{directory}/metrics/{}.txt", pod.name_any());
+        match metrics::read(client, namespace, pod).await {
+            Ok(text) => all.files.push((path, text)),
+            Err(error) => all.errors.push(format!("{path}: {error}")),
         }
         logs(&pods, directory, pod, log_mib, all).await;
     }

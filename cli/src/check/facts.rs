@@ -183,7 +183,17 @@ impl ClusterFacts {
         let holder = |lease: &Lease| {
             lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty())
         };
-        let leads = matches!(&self.lease, Ok(Some(lease)) if holder(lease).is_some())
+        // After a removal, a Lease may keep its holder.
+        let is_left = |lease: &Lease| {
+            let spec = lease.spec.as_ref();
+            let renewed = spec.and_then(|spec| Some((spec, spec.renew_time.as_ref()?)));
+            let has_webhooks = !matches!(&self.mutating, Ok(None));
+            !has_webhooks
+                && renewed.is_some_and(|(spec, time)| {
+                    super::cluster::is_overdue(spec, self.seconds_since(time))
+                })
+        };
+        let leads = matches!(&self.lease, Ok(Some(lease)) if holder(lease).is_some() && !is_left(lease))
             && !has("kueue-controller-manager");
         let is_there = |secret: &ReadResult<Option<Secret>>| matches!(secret, Ok(Some(_)));
         // A program outside of a Deployment is recognised by the Lease that it holds.

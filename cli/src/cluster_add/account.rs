@@ -15,7 +15,7 @@ use super::POLL_INTERVAL;
 /// The account in `deploy/rbac/kubeconfig-worker.yaml`.
 const ACCOUNT: &str = "switchyard-remote-hub";
 
-/// Names of the Secrets with its tokens begin with it.
+/// `generateName` of the Secrets with its tokens.
 const TOKEN: &str = "switchyard-remote-hub-token-";
 
 /// The field manager of manifests, which is that of `kubectl apply --server-side`: a later release's

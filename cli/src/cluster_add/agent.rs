@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
 use kube::api::{Api, ListParams};
@@ -73,10 +73,13 @@ pub(super) async fn add(
     // An agent that is connected keeps its session.
     let link = wait_for_link(client, args, Until::Connected(None)).await?.unwrap_or_default();
     (added.connected, added.message) = (link.connected, link.message);
-    if added.connected && !is_available(&worker, args).await? {
-        added.connected = false;
-        added.message = format!("no pod of the agent was ready within {} s", args.timeout);
-    }
+    ensure!(
+        !added.connected || is_available(&worker, args).await?,
+        "{} is connected, but no pod of the agent is ready after {} s. Until then, the webhooks refuse queues there: \
+         `switchyard check` on the worker says why",
+        args.name,
+        args.timeout
+    );
     Ok(added)
 }
 
@@ -144,7 +147,7 @@ async fn hub_address(client: &Client, args: &Args) -> anyhow::Result<String> {
     }
     let services: Api<Service> = Api::namespaced(client.clone(), &args.hub_namespace);
     let end = tokio::time::Instant::now() + args.deadline();
-    let mut is_told = false;
+    let mut is_announced = false;
     loop {
         let all = services.list(&ListParams::default()).await;
         let all =
@@ -168,7 +171,7 @@ async fn hub_address(client: &Client, args: &Args) -> anyhow::Result<String> {
                  agents reach the hub with --hub-address https://HOST:PORT"
             );
         }
-        if !std::mem::replace(&mut is_told, true) {
+        if !std::mem::replace(&mut is_announced, true) {
             eprintln!("waiting for the load balancer's address in the Service switchyard-hub");
         }
         tokio::time::sleep(POLL_INTERVAL.max(Duration::from_secs(1))).await;

@@ -11,7 +11,7 @@ use kube::api::{Api, ListParams};
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use switchyard_hub_pki::store;
-use switchyard_platform::api_server::through_proxy;
+use switchyard_platform::api_server;
 
 use super::account::Token;
 use super::{
@@ -248,9 +248,7 @@ fn render(cluster: &Cluster, user: &Value) -> anyhow::Result<String> {
 /// Tests the kubeconfig with the request that the hub sends first.
 async fn test_kubeconfig(text: &str) -> anyhow::Result<()> {
     let kubeconfig = Kubeconfig::from_yaml(text).context("not a kubeconfig")?;
-    let mut config =
-        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    config = through_proxy(config)?;
+    let mut config = api_server::of_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.read_timeout = Some(crate::READ_TIME);
     let namespaces: Api<Namespace> = Api::all(Client::try_from(config)?);
     let listed = namespaces.list(&ListParams::default().limit(1)).await;

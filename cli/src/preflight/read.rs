@@ -11,7 +11,7 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, P
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, ResourceExt as _};
 use switchyard_hub_pki::kubeconfig::{self, ExecPlugins};
-use switchyard_platform::api_server::through_proxy;
+use switchyard_platform::api_server;
 
 use super::Args;
 use super::assess::{FleetFacts, Installation};
@@ -245,9 +245,8 @@ async fn worker(client: &Client, namespace: &str, link: &ClusterLink) -> Worker 
 
 async fn worker_facts(kubeconfig: Kubeconfig) -> Result<WorkerFacts, String> {
     let options = KubeConfigOptions::default();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    let config = api_server::of_kubeconfig(kubeconfig, &options).await;
     let mut config = config.map_err(|error| error.to_string())?;
-    config = through_proxy(config).map_err(|error| error.to_string())?;
     config.connect_timeout = Some(CONNECT_TIME);
     config.read_timeout = Some(crate::READ_TIME);
     let client = Client::try_from(config).map_err(|error| error.to_string())?;

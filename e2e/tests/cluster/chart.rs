@@ -268,7 +268,16 @@ fn values_that_cannot_work_are_refused_by_name() {
         (&["--set=hub.service.externalTrafficPolicy=local"], "hub/service/externalTrafficPolicy"),
         (&["--set=hub.service.loadBalancerSourceRanges={all}"], "loadBalancerSourceRanges/0"),
         (&["--set=hub.service.ipFamilies={IPv5}"], "hub/service/ipFamilies/0"),
+        (
+            &["--set=mode=hub,hub.service.type=ClusterIP,hub.service.nodePort=30443"],
+            "need the type NodePort or LoadBalancer",
+        ),
+        (
+            &["--set=mode=hub,hub.service.type=NodePort,hub.service.loadBalancerClass=a/b"],
+            "need the type LoadBalancer",
+        ),
         (&["--set=controllerManager.extraEnv[0].value=x"], "controllerManager/extraEnv/0"),
+        (&["--set=controllerManager.extraEnv[0].name=POD_NAME"], "extraEnv/0/name"),
         (&["--set=agnet.hub=https://hub.example"], "agnet"),
         (&["--set=controllerManager.replica=3"], "replica"),
         (&["--set=controllerManager.manager.logs=debug"], "logs"),

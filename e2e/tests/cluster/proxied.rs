@@ -110,9 +110,9 @@ fn refusal_of_a_proxy_is_logged_with_its_mend() {
     });
 }
 
-/// kube reads HTTPS_PROXY for kubeconfigs too, as the agent has one here.
+/// The agent has a kubeconfig here, for which HTTPS_PROXY counts, too.
 #[test]
-fn proxy_of_the_environment_is_for_the_hub_alone() {
+fn api_server_on_loopback_is_dialled_without_the_proxy() {
     fixture::run(async {
         let (fleet, proxy, token) = begin("environment", "agent:s3cret").await;
         let url = format!("http://agent:s3cret@127.0.0.1:{}", proxy.port);

@@ -357,8 +357,7 @@ async fn publish_address(
     }
 }
 
-/// With this address, or with none: an address that is no longer advertised would win over the
-/// Service's. `None` if the Secret is so already.
+/// Sets or removes the published address, which precedes the Service's. `None` if nothing changes.
 fn with_address(mut secret: Secret, address: Option<&str>) -> Option<Secret> {
     let data = secret.data.get_or_insert_default();
     let known = data.get(ADDRESS_KEY).map(|known| known.0.as_slice());

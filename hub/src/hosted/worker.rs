@@ -17,7 +17,7 @@ use switchyard_agent::{CapacitySource, DryRunCounts, cluster_uid, run_core};
 use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_controller::Context;
-use switchyard_platform::api_server::through_proxy;
+use switchyard_platform::api_server;
 use switchyard_platform::store::Store;
 use tokio::sync::Semaphore;
 use tokio_stream::wrappers::ReceiverStream;
@@ -322,10 +322,9 @@ async fn finish<T>(mut task: tokio::task::JoinHandle<T>) {
 
 /// `exec`: the permit for one exec plugin.
 async fn connect(config: Kubeconfig, exec: &Arc<Semaphore>) -> Result<Client, String> {
-    let mut config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
+    let mut config = api_server::of_kubeconfig(config, &KubeConfigOptions::default())
         .await
         .map_err(|error| error.to_string())?;
-    config = through_proxy(config).map_err(|error| error.to_string())?;
     // After a retry, the last answer does not show whether an earlier request took effect.
     config.default_retry = false;
     // Making the client may run an exec plugin, which blocks.

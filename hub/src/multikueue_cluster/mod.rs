@@ -297,8 +297,12 @@ impl Reconciler {
         {
             draft.set_and_warn_once(api_conditions::COPIES_UNPROVED, condition);
         }
-        // Without a session, the last one counts.
-        if let Some(skew) = self.registry.get(name).and_then(|live| live.skew)
+        // Without a session, the last one counts. Without an agent, nobody reports a clock.
+        let skew = match cluster.spec.cluster_source.agent {
+            Some(_) => self.registry.get(name).and_then(|live| live.skew),
+            None => Some(0),
+        };
+        if let Some(skew) = skew
             && let Some(condition) = conditions::clock_skewed(cluster, skew)
         {
             draft.set_and_warn_once(api_conditions::CLOCK_SKEWED, condition);

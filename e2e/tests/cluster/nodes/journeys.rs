@@ -73,7 +73,7 @@ fn one_cluster_is_installed_used_and_left_as_the_pages_say() {
             ("switchyard check --pre", "All checks passed."),
             ("switchyard check", "All checks passed."),
             ("switchyard get jobs", "Running"),
-            ("switchyard why third", "third"),
+            ("switchyard why third", "cpu"),
         ];
         let reader = Reader::new(&shell, &promises);
 
@@ -112,10 +112,10 @@ fn fleet_is_built_used_and_removed_as_the_pages_say() {
             ("switchyard cluster add west", "west is connected."),
             ("switchyard get jobs", "Running"),
             ("switchyard get clusters", "not connected"),
-            ("switchyard why hello", "west"),
+            ("switchyard why hello", "not connected"),
             ("kubectl --context east -n team-a get pods", "Running"),
             ("kubectl --context west -n team-a get pods", "Running"),
-            ("switchyard cluster drain west", "west"),
+            ("switchyard cluster drain west", "is drained"),
         ];
         let tutorial = shell::commands_of_page(FLEET);
         for line in shell::commands(README, "### A hub and two workers") {
