@@ -312,7 +312,7 @@ fn proxy_of_an_agent_is_a_variable_of_its_pods() {
         let expected = format!("- name: SWITCHYARD_PROXY\n          value: \"{proxy}\"");
         assert!(text.contains(&expected), "{text}");
     }
-    let secret = "valueFrom: {secretKeyRef: {name: mine, key: proxy}}";
+    let secret = "valueFrom: {secretKeyRef: {name: \"mine\", key: proxy}}";
     assert!(rendered("--set=agent.proxySecret=mine").contains(secret));
     assert!(!rendered("--set=agent.proxy=").contains("SWITCHYARD_PROXY"));
 }
