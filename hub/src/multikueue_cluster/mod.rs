@@ -297,7 +297,7 @@ impl Reconciler {
         {
             draft.set_and_warn_once(api_conditions::COPIES_UNPROVED, condition);
         }
-        // Without a session, the last one counts. Without an agent, nobody reports a clock.
+        // Without a session, the last one counts. Without an agent, no clock is known.
         let skew = match cluster.spec.cluster_source.agent {
             Some(_) => self.registry.get(name).and_then(|live| live.skew),
             None => Some(0),
