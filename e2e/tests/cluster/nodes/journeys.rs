@@ -112,7 +112,7 @@ fn fleet_is_built_used_and_removed_as_the_pages_say() {
             ("switchyard cluster add west", "west is connected."),
             ("switchyard get jobs", "Running"),
             ("switchyard get clusters", "not connected"),
-            ("switchyard why hello", "not connected"),
+            ("switchyard why hello", "onDisconnect is Hold"),
             ("kubectl --context east -n team-a get pods", "Running"),
             ("kubectl --context west -n team-a get pods", "Running"),
             ("switchyard cluster drain west", "is drained"),
