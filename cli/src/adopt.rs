@@ -20,7 +20,7 @@ pub struct Args {
     /// The job that was applied again, or its Workload; KIND/NAME if several have the name.
     pub job: String,
     /// The cluster with the copy.
-    #[arg(long, value_name = "CLUSTER")]
+    #[arg(long, value_name = "CLUSTER", value_parser = crate::find::cluster)]
     pub from: String,
     /// UID of the copy, as `switchyard recover orphans` shows it.
     #[arg(long, value_name = "UID")]

@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["clusters", "workers"])]
     pub pre: bool,
     /// On a hub: check only this MultiKueueCluster. Can be repeated.
-    #[arg(long = "cluster", value_name = "NAME")]
+    #[arg(long = "cluster", value_name = "NAME", value_parser = crate::find::cluster)]
     pub clusters: Vec<String>,
     /// On a hub: also check a worker by its own objects, and whether it agrees with the hub. The
     /// name of its MultiKueueCluster and a kubeconfig. Can be repeated.

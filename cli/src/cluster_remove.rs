@@ -1,7 +1,7 @@
 //! `switchyard cluster remove NAME`.
 
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client, ResourceExt};
@@ -97,6 +97,7 @@ pub async fn run(client: Client, args: &Args) -> anyhow::Result<String> {
         })?;
     }
     if args.wait {
+        let began = Instant::now();
         wait::poll(args.timeout, async || {
             let found = clusters.get_opt(&args.name).await;
             let found = found.map_err(|error| crate::with_hint(&error, "reading the cluster"))?;
@@ -107,7 +108,8 @@ pub async fn run(client: Client, args: &Args) -> anyhow::Result<String> {
             })
         })
         .await?;
-        operate::await_empty(&client, &args.name, args.timeout).await?;
+        let left = args.timeout.saturating_sub(began.elapsed()).max(Duration::from_secs(1));
+        operate::await_empty(&client, &args.name, left).await?;
         removed.is_empty = true;
     }
     args.output.render(&removed, text)

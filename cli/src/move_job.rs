@@ -19,7 +19,7 @@ pub struct Args {
     /// The job, or its Workload; KIND/NAME if several have the name.
     pub job: String,
     /// The cluster to run on.
-    #[arg(long, value_name = "CLUSTER")]
+    #[arg(long, value_name = "CLUSTER", value_parser = crate::find::cluster)]
     pub to: String,
     /// Print what would happen, and change nothing.
     #[arg(long)]

@@ -237,7 +237,10 @@ impl Agent {
                 tracing::info!(from = %hub.hub, to = %address, "the join directory leads to another address of the hub");
                 match self.proxy.select(&address) {
                     Ok(proxy) => hub.lead_to(address, proxy),
-                    Err(error) => tracing::warn!(%error, "the hub's address is not followed"),
+                    Err(error) => {
+                        tracing::warn!(%error, "the hub is dialled as before");
+                        hub.hub = address;
+                    }
                 }
             }
             Ok(_) => {}

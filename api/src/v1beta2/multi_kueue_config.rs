@@ -51,10 +51,9 @@ impl MultiKueueConfigSpec {
     #[must_use]
     pub fn worker_flavor<'a>(&'a self, cluster: &str, flavor: &'a str) -> &'a str {
         let mapping = self.flavor_pins.as_ref().map(|it| it.mapping.as_slice()).unwrap_or_default();
-        let of = |name: Option<&str>| {
-            mapping.iter().find(|it| it.flavor == flavor && it.cluster.as_deref() == name)
-        };
-        of(Some(cluster)).or_else(|| of(None)).map_or(flavor, |it| &it.worker_flavor)
+        let rows =
+            mapping.iter().map(|it| (it.cluster.as_deref(), &*it.flavor, &*it.worker_flavor));
+        switchyard_syntax::flavor_pins::worker_flavor(rows, cluster, flavor)
     }
 }
 

@@ -18,6 +18,18 @@ pub const MAX_TEXT: usize = 64 * 1024;
 /// The longest name of a resource or pod set.
 const MAX_NAME: usize = 317;
 
+/// The name of a hub's flavor on a worker cluster. Each row of a mapping has a cluster (None: all),
+/// the flavor on the hub, and its name there. The first row that matches counts, after those for
+/// one cluster. Without any, the name is the same.
+pub fn worker_flavor<'a>(
+    rows: impl Iterator<Item = (Option<&'a str>, &'a str, &'a str)> + Clone,
+    cluster: &str,
+    flavor: &'a str,
+) -> &'a str {
+    let of = |name: Option<&str>| rows.clone().find(|row| row.0 == name && row.1 == flavor);
+    of(Some(cluster)).or_else(|| of(None)).map_or(flavor, |row| row.2)
+}
+
 /// Flavor by pod set and resource. Empty: the cluster chooses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlavorPins(BTreeMap<String, BTreeMap<String, String>>);

@@ -160,13 +160,18 @@ async fn events_of_jobs(client: &Client, directory: &str, own: &str, all: &mut G
     let workloads: Api<Workload> = Api::all(client.clone());
     let params = ListParams::default().limit(MOST);
     let listed = match timeout(PATIENCE, workloads.list_metadata(&params)).await {
-        Ok(Ok(listed)) => listed.items,
+        Ok(Ok(listed)) => listed,
         Ok(Err(error)) => {
             return all.errors.push(format!("{directory}/events: {}", crate::cause(&error)));
         }
         Err(error) => return all.errors.push(format!("{directory}/events: {error}")),
     };
-    let (namespaces, left_out) = namespaces(&listed, own);
+    if listed.metadata.remaining_item_count.is_some_and(|left| left > 0) {
+        all.errors.push(format!(
+            "{directory}/events: the namespaces of the first {MOST} Workloads alone"
+        ));
+    }
+    let (namespaces, left_out) = namespaces(&listed.items, own);
     if !left_out.is_empty() {
         all.errors.push(format!(
             "{directory}/events: the namespaces {} were left out",

@@ -63,7 +63,11 @@ pub(super) fn redact(value: &mut Value) {
                     ("env" | "httpHeaders", Value::Array(named)) => {
                         named.iter_mut().for_each(hide_value);
                     }
-                    ("env" | "httpHeaders" | "volumeAttributes", Value::Object(named)) => {
+                    // `options` of a flexVolume; those of a `dnsConfig` are a list.
+                    (
+                        "env" | "httpHeaders" | "volumeAttributes" | "options",
+                        Value::Object(named),
+                    ) => {
                         named.values_mut().for_each(|value| *value = REDACTED.into());
                     }
                     ("annotations", Value::Object(annotations)) => {
@@ -101,14 +105,20 @@ fn hide_value(variable: &mut Value) {
     }
 }
 
-/// Replaces user and password of a URL.
+/// Replaces user and password of each URL in a text.
 fn hide_user(text: &mut String) {
-    let Some((scheme, rest)) = text.split_once("://") else { return };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    if let Some((user, _)) = authority.rsplit_once('@') {
-        let after = rest.get(user.len()..).unwrap_or_default();
-        *text = format!("{scheme}://{REDACTED}{after}");
+    let mut parts = text.split("://");
+    let mut hidden = parts.next().unwrap_or_default().to_owned();
+    for rest in parts {
+        hidden.push_str("://");
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let user = authority.rsplit_once('@').map_or(0, |(user, _)| user.len());
+        if user > 0 {
+            hidden.push_str(REDACTED);
+        }
+        hidden.push_str(rest.get(user..).unwrap_or_default());
     }
+    *text = hidden;
 }
 
 #[cfg(test)]
@@ -126,13 +136,16 @@ mod tests {
         let container = json!({"name": "c", "image": "i", "livenessProbe": probe, "command": ["run", "--token=s3cret"], "args": [SECRET],
             "lifecycle": {"preStop": {"exec": {"command": ["post", SECRET]}}},
             "env": [{"name": "TOKEN", "value": SECRET}, {"name": "FROM", "valueFrom": {"secretKeyRef": {"name": "n"}}}]});
-        let volume =
+        let csi =
             json!({"name": "v", "csi": {"driver": "d", "volumeAttributes": {"password": SECRET}}});
+        let flex =
+            json!({"name": "f", "flexVolume": {"driver": "d", "options": {"password": SECRET}}});
         let mut object = json!({
             "metadata": {"name": "a", "managedFields": [{"manager": "kubectl"}]},
             "spec": {
-                "podSets": [{"template": {"spec": {"containers": [container], "volumes": [volume]}}}],
+                "podSets": [{"template": {"spec": {"containers": [container], "volumes": [csi, flex]}}}],
                 "url": "https://ann:s3cret@webhook.example:9443/path",
+                "message": "tried http://a.example/, then http://bob:s3cret@b.example/",
             },
         });
         redact(&mut object);

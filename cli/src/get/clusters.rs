@@ -16,7 +16,7 @@ use crate::follow::{Rows, follow_rows};
 #[derive(clap::Args, Debug, Default)]
 pub struct Args {
     /// Only these clusters.
-    #[arg(value_name = "CLUSTER")]
+    #[arg(value_name = "CLUSTER", value_parser = crate::find::cluster)]
     pub clusters: Vec<String>,
     /// Only clusters whose MultiKueueCluster has these labels.
     #[arg(short = 'l', long, value_name = "LABELS")]

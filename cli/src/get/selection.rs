@@ -50,7 +50,7 @@ pub struct Selection {
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
     /// Only jobs on this worker cluster.
-    #[arg(long, value_name = "CLUSTER")]
+    #[arg(long, value_name = "CLUSTER", value_parser = crate::find::cluster)]
     pub cluster: Option<String>,
     /// Only jobs in these states.
     #[arg(long, value_enum, value_name = "STATE", value_delimiter = ',', ignore_case = true)]

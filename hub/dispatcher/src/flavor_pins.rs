@@ -2,7 +2,7 @@
 //!
 //! Input: the hub's charge and the rules of the MultiKueueConfig. Output: the pins of one cluster.
 
-use switchyard_syntax::flavor_pins::FlavorPins;
+use switchyard_syntax::flavor_pins::{self, FlavorPins};
 
 use super::Name;
 
@@ -11,7 +11,7 @@ use super::Name;
 pub struct PinRules {
     /// Each cluster chooses flavors by itself.
     pub is_off: bool,
-    /// The first entry that matches counts, after those for one cluster.
+    /// As in [`flavor_pins::worker_flavor`].
     pub mapping: Vec<FlavorName>,
 }
 
@@ -29,11 +29,9 @@ pub struct FlavorName {
 impl PinRules {
     /// The name of the hub's flavor on a cluster.
     fn worker_flavor<'a>(&'a self, cluster: &str, flavor: &'a str) -> &'a str {
-        let of = |name: Option<&str>| {
-            let same = |it: &&FlavorName| &*it.flavor == flavor && it.cluster.as_deref() == name;
-            self.mapping.iter().find(same)
-        };
-        of(Some(cluster)).or_else(|| of(None)).map_or(flavor, |it| &it.worker_flavor)
+        let rows = self.mapping.iter();
+        let rows = rows.map(|it| (it.cluster.as_deref(), &*it.flavor, &*it.worker_flavor));
+        flavor_pins::worker_flavor(rows, cluster, flavor)
     }
 }
 

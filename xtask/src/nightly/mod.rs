@@ -311,6 +311,14 @@ fn play(mut step: Step, dir: &Path) -> anyhow::Result<StepResult> {
         // Results of an earlier night must not count for this one.
         std::fs::remove_file(json).with_context(|| format!("cannot remove {}", json.display()))?;
     }
+    if step.name == "release" {
+        // The step `journeys` must not install the release of an earlier night.
+        let release = dir.join("release");
+        if release.exists() {
+            std::fs::remove_dir_all(&release)
+                .with_context(|| format!("cannot remove {}", release.display()))?;
+        }
+    }
     let start = Instant::now();
     let status = step.command.stdin(Stdio::null()).stdout(file).stderr(errors).status();
     let status = status.with_context(|| format!("{}: cannot start it", step.name))?;
