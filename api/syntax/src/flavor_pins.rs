@@ -22,12 +22,13 @@ const MAX_NAME: usize = 317;
 /// the flavor on the hub, and its name there. The first row that matches counts, after those for
 /// one cluster. Without any, the name is the same.
 pub fn worker_flavor<'a>(
-    rows: impl Iterator<Item = (Option<&'a str>, &'a str, &'a str)> + Clone,
+    mut rows: impl Iterator<Item = (Option<&'a str>, &'a str, &'a str)> + Clone,
     cluster: &str,
     flavor: &'a str,
 ) -> &'a str {
-    let of = |name: Option<&str>| rows.clone().find(|row| row.0 == name && row.1 == flavor);
-    of(Some(cluster)).or_else(|| of(None)).map_or(flavor, |row| row.2)
+    let of_all = rows.clone().find(|row| row.0.is_none() && row.1 == flavor);
+    let of_one = rows.find(|row| row.0 == Some(cluster) && row.1 == flavor);
+    of_one.or(of_all).map_or(flavor, |row| row.2)
 }
 
 /// Flavor by pod set and resource. Empty: the cluster chooses.
