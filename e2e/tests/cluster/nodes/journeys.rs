@@ -79,6 +79,7 @@ fn one_cluster_is_installed_used_and_left_as_the_pages_say() {
 
         // A reader who stops after the README has a working installation.
         reader.follows(shell::commands(README, "### One cluster")).await;
+        names_a_wrong_registry(&shell).await;
         shell.run("kubectl -n team-a delete job job");
         shell.run("helm uninstall switchyard --namespace switchyard-system");
 
@@ -92,6 +93,16 @@ fn one_cluster_is_installed_used_and_left_as_the_pages_say() {
             shell.until(&get, &["Running"], WAIT).await;
         }
     });
+}
+
+/// The kubelet cannot pull the image, and `check` says what to do.
+async fn names_a_wrong_registry(shell: &Shell) {
+    shell.run(
+        "helm upgrade switchyard dist/switchyard-0.1.0.tgz --namespace switchyard-system --reset-then-reuse-values \
+         --set global.imageRegistry=127.0.0.1:1/wrong",
+    );
+    let mend = "name the registry with global.imageRegistry";
+    shell.until("switchyard check || true", &[mend], WAIT).await;
 }
 
 #[test]
