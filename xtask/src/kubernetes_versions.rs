@@ -13,8 +13,9 @@ use crate::test::{self, Outcome};
 use crate::{programs, run, times};
 
 /// Files of cluster tests, each with what it stands for.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     ("deploy", "manifests"),
+    ("chart", "Helm"),
     ("one_cluster", "single mode"),
     ("dispatch", "hub, agents"),
     ("kubeconfig", "hub, kubeconfigs"),
