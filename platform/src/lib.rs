@@ -6,6 +6,7 @@
 
 pub mod api_call;
 pub mod api_server;
+pub mod authority;
 pub mod cert;
 pub mod clock;
 pub mod components;

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 
+use crate::authority::authority;
+
 /// The variable that names a proxy, and its value, which may hold a password.
 pub type Setting = (&'static str, String);
 
@@ -41,9 +43,8 @@ fn is_exception(host: &str, port: u16, list: &str) -> bool {
         }
     });
     let list = entries.collect::<Vec<_>>().join(",");
-    let host = bare(host);
-    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    let Ok(target) = format!("https://{host}:{port}").parse::<Uri>() else { return false };
+    let target = format!("https://{}", authority(bare(host), port));
+    let Ok(target) = target.parse::<Uri>() else { return false };
     Matcher::builder().https("http://proxy").no(list).build().intercept(&target).is_none()
 }
 

@@ -1,6 +1,7 @@
 //! The address of the hub.
 
 use http::Uri;
+use switchyard_platform::authority::authority;
 use thiserror::Error;
 
 /// Host and port of the hub.
@@ -34,12 +35,7 @@ impl std::str::FromStr for HubAddress {
 
 impl std::fmt::Display for HubAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (host, port) = (&self.host, self.port);
-        if host.contains(':') {
-            write!(f, "https://[{host}]:{port}")
-        } else {
-            write!(f, "https://{host}:{port}")
-        }
+        write!(f, "https://{}", authority(&self.host, self.port))
     }
 }
 

@@ -12,6 +12,7 @@ use http_body_util::Empty;
 use hyper::client::conn::http1;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioIo;
+use switchyard_platform::authority::authority;
 use switchyard_platform::errors::with_root_cause;
 use switchyard_platform::proxy_environment;
 use thiserror::Error;
@@ -127,10 +128,6 @@ impl std::fmt::Debug for Proxy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Proxy({self})")
     }
-}
-
-fn authority(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// Dials through a proxy.

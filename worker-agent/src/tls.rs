@@ -83,13 +83,13 @@ pub(crate) fn with_identity(
     for certificate in &identity.trust {
         roots.add(certificate.clone()).map_err(config)?;
     }
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+    let roots = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
         .build()
         .map_err(|error| TlsError::Config(error.to_string()))?;
     let client = builder(clock)
         .map_err(config)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(HubVerifier(verifier)))
+        .with_custom_certificate_verifier(verifier(Trust::Roots(roots)))
         .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())
         .map_err(config)?;
     Ok(http2(client))
@@ -98,8 +98,7 @@ pub(crate) fn with_identity(
 /// The configuration for an agent that knows only the hash of the hub's CA.
 pub(crate) fn with_pin(pin: &Pin, clock: &Arc<dyn Clock>) -> Result<ClientConfig, TlsError> {
     let builder = builder(clock).map_err(|error| TlsError::Config(error.to_string()))?;
-    let verifier = Arc::new(PinnedVerifier { pin: pin.clone(), provider: provider() });
-    let verifier = Arc::new(HubVerifier(verifier));
+    let verifier = verifier(Trust::Pin(pin.clone()));
     Ok(http2(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
 }
 
@@ -108,6 +107,10 @@ fn builder(
 ) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, rustls::Error> {
     ClientConfig::builder_with_details(provider(), Arc::new(RustlsClock(clock.clone())))
         .with_protocol_versions(&[&version::TLS13])
+}
+
+fn verifier(trust: Trust) -> Arc<HubVerifier> {
+    Arc::new(HubVerifier { trust, provider: provider() })
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -190,9 +193,43 @@ pub(crate) fn said(status: &tonic::Status) -> String {
     format!("{}: {text}", status.code())
 }
 
+/// What the agent knows of the hub's authority.
+#[derive(Debug)]
+enum Trust {
+    /// The certificates of its identity.
+    Roots(Arc<WebPkiServerVerifier>),
+    /// The hash of the one from the server's chain that is the only root.
+    Pin(Pin),
+}
+
 /// Accepts only certificates for the hub's own name, whichever name the agent dialled.
 #[derive(Debug)]
-struct HubVerifier(Arc<dyn ServerCertVerifier>);
+struct HubVerifier {
+    trust: Trust,
+    provider: Arc<CryptoProvider>,
+}
+
+impl HubVerifier {
+    /// Verifies by the roots that count for a server's chain.
+    fn for_chain(
+        &self,
+        intermediates: &[CertificateDer<'_>],
+    ) -> Result<Arc<WebPkiServerVerifier>, rustls::Error> {
+        let pin = match &self.trust {
+            Trust::Roots(verifier) => return Ok(verifier.clone()),
+            Trust::Pin(pin) => pin,
+        };
+        let Some(root) = intermediates.iter().find(|certificate| pin.matches(certificate)) else {
+            let text = "the server's chain has no certificate with the hash of --hub-ca-sha256: this is not the hub that made the token";
+            return Err(rustls::Error::General(text.to_owned()));
+        };
+        let mut roots = RootCertStore::empty();
+        roots.add(root.clone().into_owned())?;
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), self.provider.clone())
+            .build()
+            .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))
+    }
+}
 
 impl ServerCertVerifier for HubVerifier {
     fn verify_server_cert(
@@ -205,60 +242,8 @@ impl ServerCertVerifier for HubVerifier {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let hub = ServerName::try_from(SERVER_NAME)
             .map_err(|error| rustls::Error::General(error.to_string()))?;
-        self.0.verify_server_cert(end_entity, intermediates, &hub, ocsp_response, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
-}
-
-/// Accepts the certificate with the pinned hash, from the server's chain, as the only root.
-#[derive(Debug)]
-struct PinnedVerifier {
-    pin: Pin,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for PinnedVerifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let Some(root) = intermediates.iter().find(|certificate| self.pin.matches(certificate))
-        else {
-            let text = "the server's chain has no certificate with the hash of --hub-ca-sha256: this is not the hub that made the token";
-            return Err(rustls::Error::General(text.to_owned()));
-        };
-        let mut roots = RootCertStore::empty();
-        roots.add(root.clone().into_owned())?;
-        let verifier =
-            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), self.provider.clone())
-                .build()
-                .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
-        verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        let verifier = self.for_chain(intermediates)?;
+        verifier.verify_server_cert(end_entity, intermediates, &hub, ocsp_response, now)
     }
 
     fn verify_tls12_signature(

@@ -39,8 +39,8 @@ impl Archive {
         partial.push(name);
         partial.push(format!(".{}", std::process::id()));
         let partial = path.with_file_name(partial);
-        // Logs may hold anything: the caller alone may read them. The mode counts only for a file
-        // that this call makes, and a link that another user has put there must not be followed.
+        // Logs may hold anything: the caller alone may read them. The mode counts only for a file of
+        // this call, which follows no link of another user.
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
         let tar = tar::Builder::new(GzEncoder::new(file, Compression::default()));
         Ok(Self { tar, partial: Partial(partial), path: path.to_owned() })

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::api::core::v1::{PodSpec, Secret, Service};
 use kube::ResourceExt as _;
 use switchyard_agent::HubAddress;
 use switchyard_agent::proxy::ProxyFlag;
@@ -11,6 +11,7 @@ use switchyard_agent::route::Route;
 use switchyard_agent::tls::{self, Pin};
 use switchyard_hub_pki::ca;
 use switchyard_hub_pki::store::ADDRESS_KEY;
+use switchyard_platform::authority::authority;
 
 use super::explain::CheckName;
 use super::facts::ClusterFacts;
@@ -104,10 +105,15 @@ pub(super) async fn check_agent(facts: &ClusterFacts) -> Vec<Line> {
     lines
 }
 
+/// The template of the agent's pods.
+fn agent_pod(deployments: &[Deployment]) -> Option<&PodSpec> {
+    let agent = deployments.iter().find(|it| it.name_any() == Mode::Agent.name())?;
+    agent.spec.as_ref()?.template.spec.as_ref()
+}
+
 /// The Secret with the join token that the agent mounts.
 pub(crate) fn join_secret(deployments: &[Deployment]) -> String {
-    let agent = deployments.iter().find(|it| it.name_any() == Mode::Agent.name());
-    let pod = agent.and_then(|it| it.spec.as_ref()?.template.spec.as_ref());
+    let pod = agent_pod(deployments);
     let mut volumes = pod.and_then(|pod| pod.volumes.as_ref()).into_iter().flatten();
     let mounted = volumes.find(|it| it.name == JOIN_VOLUME).and_then(|it| it.secret.as_ref());
     let named = mounted.and_then(|secret| secret.secret_name.clone());
@@ -130,9 +136,7 @@ pub(super) enum ProxySource {
 
 /// The proxy of the agent's Deployment.
 pub(super) fn proxy(deployments: &[Deployment]) -> ProxySource {
-    let agent = deployments.iter().find(|it| it.name_any() == Mode::Agent.name());
-    let pod = agent.and_then(|it| it.spec.as_ref()?.template.spec.as_ref());
-    let mut variables = pod
+    let mut variables = agent_pod(deployments)
         .into_iter()
         .flat_map(|pod| &pod.containers)
         .flat_map(|container| container.env.iter().flatten());
@@ -194,11 +198,7 @@ pub(crate) fn address_of(service: &Service) -> Option<String> {
     let host = ingress
         .and_then(|ingress| ingress.hostname.clone().or_else(|| ingress.ip.clone()))
         .or(external)?;
-    Some(if host.contains(':') {
-        format!("https://[{host}]:{port}")
-    } else {
-        format!("https://{host}:{port}")
-    })
+    Some(format!("https://{}", authority(&host, port)))
 }
 
 pub(crate) fn advertised(secret: &Secret) -> Option<String> {

@@ -133,14 +133,20 @@ pub(super) async fn missing_to_install(
 /// The rights of unmet needs, without repetitions.
 async fn lacking(client: &Client, needs: Vec<Need>) -> ReadResult<Vec<Right>> {
     let denied = denied_to_caller(client, needs.iter().map(|need| need.right.clone())).await?;
-    let mut lacking: Vec<Right> = Vec::new();
-    for need in needs {
-        if !denied.contains(&need.right) || lacking.contains(&need.right) {
-            continue;
+    let unmet: Vec<Need> = needs.into_iter().filter(|need| denied.contains(&need.right)).collect();
+    // Several bindings can lead to one role.
+    let mut instead: Vec<Right> = Vec::new();
+    for right in unmet.iter().flat_map(|need| &need.instead) {
+        if !instead.contains(right) {
+            instead.push(right.clone());
         }
+    }
+    let denied = denied_to_caller(client, instead).await?;
+    let mut lacking: Vec<Right> = Vec::new();
+    for need in unmet {
         let has_instead =
-            !need.instead.is_empty() && denied_to_caller(client, need.instead).await?.is_empty();
-        if !has_instead {
+            !need.instead.is_empty() && !need.instead.iter().any(|it| denied.contains(it));
+        if !has_instead && !lacking.contains(&need.right) {
             lacking.push(need.right);
         }
     }

@@ -1,15 +1,17 @@
 //! A worker with an agent: a join token and the hub's address, in a Secret on the worker.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
 use switchyard_hub_pki::store::CA_SECRET;
+use switchyard_platform::authority::authority;
 
 use super::{
     Added, Args, POLL_INTERVAL, Until, account, apply, apply_cluster, apply_secret, cluster_step,
@@ -17,6 +19,7 @@ use super::{
 };
 use crate::check::agent_endpoint::{self, JOIN_SECRET};
 use crate::join_token::{self, JoinToken};
+use crate::wait;
 
 /// The agent's Deployment.
 const AGENT: &str = "switchyard-agent";
@@ -73,31 +76,28 @@ pub(super) async fn add(
     // An agent that is connected keeps its session.
     let link = wait_for_link(client, args, Until::Connected(None)).await?.unwrap_or_default();
     (added.connected, added.message) = (link.connected, link.message);
-    ensure!(
-        !added.connected || is_available(&worker, args).await?,
-        "{} is connected, but no pod of the agent is ready after {} s. Until then, the webhooks refuse queues there: \
-         `switchyard check` on the worker says why",
-        args.name,
-        args.timeout
-    );
+    if added.connected {
+        await_ready_pod(&worker, args).await?;
+    }
     Ok(added)
 }
 
 /// Waits until a pod of the agent is ready. Before, the worker's webhooks refuse every queue.
-async fn is_available(worker: &Client, args: &Args) -> anyhow::Result<bool> {
-    let end = tokio::time::Instant::now() + args.deadline();
-    loop {
+async fn await_ready_pod(worker: &Client, args: &Args) -> anyhow::Result<()> {
+    wait::poll(args.deadline(), async || {
         let deployments = deployments(worker, args).await?;
         let agent = deployments.iter().find(|it| it.name_any() == AGENT);
-        let status = agent.and_then(|it| it.status.as_ref());
-        if status.and_then(|it| it.ready_replicas).is_some_and(|ready| ready > 0) {
-            return Ok(true);
-        }
-        if tokio::time::Instant::now() >= end {
-            return Ok(false);
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
+        let ready = agent.and_then(|it| it.status.as_ref()?.ready_replicas).unwrap_or_default();
+        Ok(match ready {
+            0 => ControlFlow::Continue(format!(
+                "{} is connected, but no pod of the agent is ready. Until then, the webhooks refuse queues there: \
+                 `switchyard check` on the worker says why",
+                args.name
+            )),
+            _ => ControlFlow::Break(()),
+        })
+    })
+    .await
 }
 
 /// The steps, with what can be found out without a change.
@@ -199,11 +199,7 @@ async fn node_port(client: &Client, service: &Service) -> anyhow::Result<String>
     let host = addresses("ExternalIP").or_else(|| addresses("InternalIP"));
     let host =
         host.context("no node has an address: name where agents reach the hub with --hub-address")?;
-    Ok(if host.contains(':') {
-        format!("https://[{host}]:{port}")
-    } else {
-        format!("https://{host}:{port}")
-    })
+    Ok(format!("https://{}", authority(&host, port)))
 }
 
 /// Creates the namespace and the Secret on the worker, and applies the manifest if there is one.
@@ -245,8 +241,7 @@ fn secret_command(args: &Args, token: &JoinToken) -> String {
     )
 }
 
-/// Installs the agent. If it is installed already, its other values stay, such as the namespaces
-/// that the hub may use.
+/// Installs the agent. An installed one keeps its other values, such as `agent.allowNamespaces`.
 fn helm_command(args: &Args) -> String {
     format!(
         "helm upgrade --install switchyard-agent {} --namespace {} \\\n  --reset-then-reuse-values --set mode=agent,agent.existingSecret={JOIN_SECRET}\n",

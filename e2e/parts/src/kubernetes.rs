@@ -77,7 +77,10 @@ impl Kubernetes {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::{Go, Part, Parts, module_version, paths, read};
 
     #[test]
     fn names_select_a_kubernetes_and_unknown_ones_list_them() {
@@ -97,5 +100,36 @@ mod tests {
         assert!(Kubernetes::Default.with_kubelet().is_ok());
         let error = Kubernetes::Oldest.with_kubelet().unwrap_err().to_string();
         assert!(error.contains("unset SWITCHYARD_KUBERNETES"), "{error}");
+    }
+
+    #[test]
+    fn kubernetes_of_each_name_is_the_one_that_chart_and_page_name() {
+        let read = |path: &str| read(&paths::root().join(path)).unwrap();
+        let version = |kubernetes: Kubernetes| {
+            let go_mod = read(&format!("e2e/controlplane/{}/go.mod", kubernetes.module()));
+            module_version(&go_mod, Part::ApiServer.source()).unwrap()
+        };
+        let minor = version(Kubernetes::Oldest).split('.').nth(1).unwrap().to_owned();
+        let chart = read("deploy/charts/switchyard/Chart.yaml");
+        assert!(chart.contains(&format!("kubeVersion: \">=1.{minor}.0-0\"")), "{chart}");
+        let page = read("docs/upgrade.md");
+        for kubernetes in [Kubernetes::Oldest, Kubernetes::Default, Kubernetes::Newest] {
+            let version = version(kubernetes);
+            assert!(page.contains(version.trim_start_matches('v')), "{version}");
+        }
+    }
+
+    #[test]
+    fn selected_kubernetes_has_its_own_module_and_no_kubelet() {
+        let go = Go::find(std::env::var_os("PATH").as_deref()).unwrap();
+        let parts = Parts { kubernetes: Kubernetes::Oldest, ..Parts::at(go, "modules", "cache") };
+        for (part, module) in [
+            (Part::ApiServer, "modules/kubernetes-oldest"),
+            (Part::Scheduler, "modules/kubernetes-oldest"),
+            (Part::Kubectl, "modules/kubectl"),
+        ] {
+            assert_eq!(parts.module(part).unwrap(), Path::new(module));
+        }
+        assert!(matches!(parts.module(Part::Kubelet), Err(PartsError::Kubernetes(_))));
     }
 }

@@ -105,8 +105,8 @@ fn listed(summary: &str) -> Vec<PathBuf> {
     links.filter(|link| !link.is_empty()).map(|link| Path::new("docs").join(link)).collect()
 }
 
-/// Checks that each block of commands has a mark, that the tests in the marks exist, and that a test
-/// that runs the commands reads the page.
+/// Checks the marks of blocks of commands: each block has one, its test exists, and the test of a
+/// `run by` mark reads the page.
 pub(super) fn check_commands(sources: &Sources) -> anyhow::Result<()> {
     let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for source in &sources.rust {
