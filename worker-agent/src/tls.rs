@@ -193,7 +193,7 @@ pub(crate) fn said(status: &tonic::Status) -> String {
     format!("{}: {text}", status.code())
 }
 
-/// What the agent knows of the hub's authority.
+/// The agent's knowledge of the hub's authority.
 #[derive(Debug)]
 enum Trust {
     /// The certificates of its identity.
