@@ -17,6 +17,9 @@ use crate::paths;
 /// How long a killed program may take to be gone.
 const KILL_TIME: Duration = Duration::from_secs(10);
 
+/// How long the threads of a paused program may run on.
+const PAUSE_TIME: Duration = Duration::from_secs(5);
+
 /// A program to run. It can be started again after its end.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -209,8 +212,35 @@ impl Process {
     }
 
     /// Pauses it (SIGSTOP). Its connections stay open, as those of a machine that hangs.
+    ///
+    /// `kill(2)` returns before the program's threads have stopped; on a busy machine they may go on for tens of
+    /// milliseconds and answer a request. So this waits until each of them has stopped.
+    ///
+    /// # Errors
+    /// When it has ended, or a thread runs on for 5 s.
     pub fn pause(&self) -> anyhow::Result<()> {
-        self.signal(Signal::STOP)
+        self.signal(Signal::STOP)?;
+        let start = Instant::now();
+        while !self.is_paused()? {
+            if start.elapsed() > PAUSE_TIME {
+                bail!("{} runs on for {PAUSE_TIME:?} after SIGSTOP", self.program.name);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// True while each of its threads is stopped or has ended.
+    pub fn is_paused(&self) -> anyhow::Result<bool> {
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.pid))? {
+            // A thread that ends meanwhile has no file any more.
+            let Ok(stat) = std::fs::read_to_string(thread?.path().join("stat")) else { continue };
+            let state = fields_after_name(&stat)?.first().copied();
+            if !state.is_some_and(|state| matches!(state, "T" | "t" | "Z" | "X")) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Continues a paused program (SIGCONT).
@@ -246,9 +276,8 @@ impl Process {
     /// CPU time used so far, user and system, with a resolution of 10 ms.
     pub fn cpu_time(&self) -> anyhow::Result<Duration> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
-        // The second field is the name in parentheses and may hold spaces; utime and stime are fields 14 and 15.
-        let rest = stat.rsplit_once(')').context("no name in stat")?.1;
-        let fields: Vec<&str> = rest.split_whitespace().collect();
+        // utime and stime are fields 14 and 15.
+        let fields = fields_after_name(&stat)?;
         let ticks = |index: usize| {
             fields.get(index).and_then(|field| field.parse::<u64>().ok()).context("short stat")
         };
@@ -272,6 +301,12 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// The fields of a `stat` file in /proc from the third on. The second, the name in parentheses, may hold spaces.
+fn fields_after_name(stat: &str) -> anyhow::Result<Vec<&str>> {
+    let (_, rest) = stat.rsplit_once(')').context("no name in stat")?;
+    Ok(rest.split_whitespace().collect())
 }
 
 fn code(status: ExitStatus) -> i32 {

@@ -269,8 +269,9 @@ fn an_api_server_goes_hangs_and_comes_back_with_its_state() {
             Api::namespaced(cluster.admin.clone(), &namespace);
 
         cluster.pause(Part::ApiServer).unwrap();
+        assert!(cluster.is_paused(Part::ApiServer).unwrap(), "a thread goes on");
         let hung = tokio::time::timeout(Duration::from_millis(300), accounts.get("default")).await;
-        assert!(hung.is_err(), "a paused API server answered");
+        assert!(hung.is_err(), "a paused API server answered: {hung:?}");
         cluster.resume(Part::ApiServer).unwrap();
         accounts.get("default").await.unwrap();
 

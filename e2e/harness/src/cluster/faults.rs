@@ -15,9 +15,14 @@ impl Cluster {
         })
     }
 
-    /// Pauses a part. Its connections stay open.
+    /// Pauses a part, and waits until each of its threads has stopped. Its connections stay open.
     pub fn pause(&self, part: Part) -> anyhow::Result<()> {
         self.with(part, Process::pause)
+    }
+
+    /// True while each thread of a part is stopped.
+    pub fn is_paused(&self, part: Part) -> anyhow::Result<bool> {
+        self.with(part, Process::is_paused)
     }
 
     /// Continues a paused part.
