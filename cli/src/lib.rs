@@ -234,6 +234,7 @@ async fn connect(
         None => api_server::infer().await.map_err(|error| anyhow!("{error}; {ADVICE}"))?,
     };
     config.read_timeout = Some(READ_TIME);
+    config.default_retry = false;
     let namespace = config.default_namespace.clone();
     Ok((kube::Client::try_from(config).context("the kubeconfig cannot be used")?, namespace))
 }

@@ -34,12 +34,12 @@ const JOURNEYS: [Journey; 6] = [
     Journey {
         name: "from Kueue",
         page: "docs/migrate.md",
-        test: "from_kueue::commands_of_the_guide_take_over_a_cluster_from_kueue",
+        test: "nodes::from_kueue::commands_of_the_guide_move_a_cluster_from_kueue_and_back",
     },
     Journey {
         name: "from MultiKueue and back",
         page: "docs/migrate.md",
-        test: "multikueue::manager_with_two_workers_moves_to_switchyard_and_back",
+        test: "nodes::from_multikueue::commands_of_the_guide_move_a_manager_and_back",
     },
     Journey {
         name: "upgrade",

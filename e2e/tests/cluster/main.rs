@@ -53,7 +53,6 @@ mod kueuectl;
 mod metrics;
 mod monitoring;
 mod moves;
-mod multikueue;
 mod node_room;
 mod nodes;
 mod odd_jobs;

@@ -2,6 +2,8 @@
 //!
 //! `cargo xtask test --only nodes` runs them in a network of their own; see `switchyard_e2e::nodes`.
 
+mod from_kueue;
+mod from_multikueue;
 mod installed;
 mod journeys;
 mod left;

@@ -91,6 +91,8 @@ pub(super) fn kubelet(address: &str, cgroup: &str) -> Value {
         "resolvConf": "",
         "maxPods": MAX_PODS,
         "nodeStatusUpdateFrequency": "5s",
+        // A mounted Secret follows its object within this time, by default within a minute and a half.
+        "syncFrequency": "10s",
         // The disk is the machine's, and other programs fill it too.
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,

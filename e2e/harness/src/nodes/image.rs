@@ -9,6 +9,7 @@ use anyhow::{Context, ensure};
 use switchyard_images::packed::{Compression, Entry};
 use switchyard_images::{Image, NON_ROOT, Platform};
 use switchyard_parts::containers::Containers;
+use switchyard_parts::{Part, Parts};
 
 use crate::paths;
 
@@ -16,6 +17,9 @@ use crate::paths;
 pub(super) const PAUSE: &str = "docker.io/library/switchyard-pause:1";
 /// An image with `/bin/sh` and its tools, for jobs. `examples` names it, too.
 pub const BUSYBOX: &str = "docker.io/library/busybox:1.37";
+
+/// The image of stock Kueue by its published name.
+pub const KUEUE: &str = "registry.k8s.io/kueue/kueue:v0.19.2";
 
 /// The programs of [`BUSYBOX`]. Its shell has all the others built in.
 const APPLETS: [&str; 3] = ["bin/sh", "bin/busybox", "bin/sleep"];
@@ -25,6 +29,8 @@ const APPLETS: [&str; 3] = ["bin/sh", "bin/busybox", "bin/sleep"];
 pub enum NodeImage {
     /// [`BUSYBOX`].
     Busybox,
+    /// [`KUEUE`], for pods of Kueue's own chart.
+    Kueue,
     /// `REPOSITORY:TAG` with one of the workspace's programs as built for tests. The program is linked dynamically, so the image
     /// contains its libraries.
     Program {
@@ -50,6 +56,11 @@ impl NodeImage {
                 let content = fs::read(containers.busybox()?)?;
                 let files = APPLETS.map(|path| Entry::program(path, content.clone()));
                 Ok(write(BUSYBOX, files.into(), &[], dir)?.path)
+            }
+            Self::Kueue => {
+                let manager = fs::read(Parts::new()?.binary(Part::Kueue)?)?;
+                let files = vec![Entry::program("manager", manager)];
+                Ok(write(KUEUE, files, &["/manager"], dir)?.path)
             }
             Self::Program { name, tag } => Ok(write_program(name, tag, dir)?.path),
             Self::Archive(path) => Ok(path.clone()),

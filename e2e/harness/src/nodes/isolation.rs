@@ -14,8 +14,8 @@ const INSIDE: &str = "SWITCHYARD_OWN_NETWORK";
 /// The parts of clusters. They are built before, because Go modules cannot be fetched inside.
 const CLUSTER: [Part; 5] =
     [Part::Etcd, Part::ApiServer, Part::ControllerManager, Part::Scheduler, Part::Kubelet];
-/// Tools that tests use besides them.
-const TOOLS: [Part; 2] = [Part::Kubectl, Part::Helm];
+/// Programs that tests use besides them.
+const TOOLS: [Part; 3] = [Part::Kubectl, Part::Helm, Part::Kueue];
 
 /// Whether this process may start real nodes.
 pub fn is_isolated() -> bool {

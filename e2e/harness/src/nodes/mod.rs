@@ -12,7 +12,7 @@ mod isolation;
 mod node;
 mod services;
 
-pub use image::{BUSYBOX, ImageArchive, NodeImage, write_program};
+pub use image::{BUSYBOX, ImageArchive, KUEUE, NodeImage, write_program};
 pub use init::{Args as InitArgs, run as init};
 pub(crate) use isolation::{again_for, raise_loopback};
 pub use isolation::{enter, inside, is_isolated};

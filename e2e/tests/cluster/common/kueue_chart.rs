@@ -1,11 +1,11 @@
-//! Kueue's own Helm chart, from its module. Its pods are played: Kueue itself runs as a process.
+//! Kueue's own Helm chart, from its module.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
+use std::path::Path;
+
 use serde_json::{Value, json};
-use switchyard_e2e::stock::NAMESPACE;
-use switchyard_e2e::{Cluster, Part, Parts};
+use switchyard_e2e::nodes::KUEUE;
+pub(crate) use switchyard_e2e::stock::NAMESPACE;
+use switchyard_e2e::{Part, Parts};
 
 use super::shell::Shell;
 
@@ -13,8 +13,6 @@ use super::shell::Shell;
 const PUBLISHED: &str = "oci://registry.k8s.io/kueue/charts/kueue";
 /// The name in Kueue's manifests.
 pub(crate) const DEPLOYMENT: &str = "kueue-controller-manager";
-/// The image of the release; the chart in the module names one of its branch.
-pub(crate) const IMAGE: &str = "registry.k8s.io/kueue/kueue:v0.19.2";
 
 fn chart() -> String {
     let source = Parts::new().unwrap().own_source_dir(Part::Kueue).unwrap();
@@ -26,27 +24,29 @@ pub(crate) fn from_module(command: &str) -> String {
     command.replace(PUBLISHED, &chart())
 }
 
-/// Installs Kueue over the CRDs and roles that may be there.
-pub(crate) fn install(shell: &Shell) {
-    let (repository, tag) = IMAGE.split_once(':').unwrap();
+/// Installs Kueue over the CRDs and roles that may be there. The chart in the module names an image of
+/// its branch; the published chart names the release's.
+pub(crate) fn install(shell: &Shell, flags: &str) {
+    let (repository, tag) = KUEUE.split_once(':').unwrap();
     let image = "controllerManager.manager.image";
     shell.run(&format!(
         "helm install kueue {} --namespace {NAMESPACE} --create-namespace --take-ownership \
-         --force-conflicts --set {image}.repository={repository},{image}.tag={tag}",
+         --force-conflicts --set {image}.repository={repository},{image}.tag={tag} \
+         --set {image}.pullPolicy=IfNotPresent {flags}",
         chart()
     ));
 }
 
-/// Kueue's manifests have its conversion behind a Service, where no server answers once its pods are gone.
-pub(crate) async fn converts_behind_a_service(cluster: &Cluster) {
-    let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
-    for crd in crds.list(&ListParams::default()).await.unwrap() {
-        if crd.spec.conversion.as_ref().is_some_and(|conversion| conversion.webhook.is_some()) {
-            let service = json!({"name": "kueue-webhook-service", "namespace": NAMESPACE, "path": "/convert"});
-            let client: Value = json!({"url": null, "service": service});
-            let patch = json!({"spec": {"conversion": {"webhook": {"clientConfig": client}}}});
-            let name = crd.metadata.name.unwrap();
-            crds.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-        }
-    }
+/// A flag of [`install`] for the chart's configuration with Jobs as its only kind. A manager with all
+/// kinds connects to no worker that lacks the CRD of one.
+pub(crate) fn jobs_alone(shell: &Shell) -> &'static str {
+    let values = std::fs::read_to_string(Path::new(&chart()).join("values.yaml")).unwrap();
+    let values: Value = serde_saphyr::from_str(&values).unwrap();
+    let text = values["managerConfig"]["controllerManagerConfigYaml"].as_str().unwrap();
+    let mut configuration: Value = serde_saphyr::from_str(text).unwrap();
+    configuration["integrations"]["frameworks"] = json!(["batch/job"]);
+    let text = configuration.to_string();
+    let values = json!({"managerConfig": {"controllerManagerConfigYaml": text}});
+    shell.run(&format!("cat > jobs-alone.json <<'END'\n{values}\nEND"));
+    "--values jobs-alone.json"
 }

@@ -11,7 +11,7 @@ use super::release::Release;
 use crate::common::shell::{self, Shell};
 
 /// Longer than a step takes on a busy machine.
-const WAIT: Duration = Duration::from_secs(180);
+pub(super) const WAIT: Duration = Duration::from_secs(180);
 
 const README: &str = "README.md";
 const ONE_CLUSTER: &str = "docs/first-cluster.md";
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
 }
 
 /// A shell in a clone of the repository with a release in `dist`.
-async fn shell(environment: &Environment, clusters: &[&str], release: &Release) -> Shell {
+pub(super) async fn shell(environment: &Environment, clusters: &[&str], release: &Release) -> Shell {
     let clusters: Vec<_> = clusters.iter().map(|name| environment.cluster(name)).collect();
     let mut shell = Shell::new(&clusters).await;
     shell.link("dist", release.folder());
