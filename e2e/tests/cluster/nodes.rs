@@ -2,9 +2,11 @@
 //!
 //! `cargo xtask test --only nodes` runs them in a network of their own; see `switchyard_e2e::nodes`.
 
+mod by_kubeconfig;
 mod installed;
 mod journeys;
 mod left;
+mod reader;
 mod release;
 
 use std::path::PathBuf;
