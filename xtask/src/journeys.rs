@@ -44,7 +44,7 @@ const JOURNEYS: [Journey; 6] = [
     Journey {
         name: "upgrade",
         page: "docs/upgrade.md",
-        test: "chart::the_chart_installs_upgrades_and_goes_in_each_mode",
+        test: "nodes::installed::pods_of_the_chart_stand_drains_and_updates",
     },
 ];
 

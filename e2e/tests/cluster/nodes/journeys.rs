@@ -11,6 +11,7 @@ use crate::common::shell::{self, Shell};
 const README: &str = "README.md";
 const ONE_CLUSTER: &str = "docs/first-cluster.md";
 const FLEET: &str = "docs/first-fleet.md";
+const UPGRADE: &str = "docs/upgrade.md";
 
 #[test]
 fn one_cluster_is_installed_used_and_left_as_the_pages_say() {
@@ -90,5 +91,6 @@ fn fleet_is_built_used_and_removed_as_the_pages_say() {
         shell.run(
             "sed 's/replicas: 2$/replicas: 1/' dist/worker.yaml | kubectl --context east apply --server-side -f -",
         );
+        reader.follows(shell::commands(UPGRADE, "### With kubectl")).await;
     });
 }
