@@ -29,7 +29,7 @@ const JOURNEYS: [Journey; 6] = [
     Journey {
         name: "a worker by kubeconfig",
         page: "docs/workers.md",
-        test: "front_door::a_worker_without_an_agent_is_added_from_its_context",
+        test: "nodes::by_kubeconfig::worker_without_an_agent_is_added_and_used_as_the_page_says",
     },
     Journey {
         name: "from Kueue",
@@ -44,7 +44,7 @@ const JOURNEYS: [Journey; 6] = [
     Journey {
         name: "upgrade",
         page: "docs/upgrade.md",
-        test: "chart::the_chart_installs_upgrades_and_goes_in_each_mode",
+        test: "nodes::installed::pods_of_the_chart_stand_drains_and_updates",
     },
 ];
 

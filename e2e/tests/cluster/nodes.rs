@@ -2,11 +2,13 @@
 //!
 //! `cargo xtask test --only nodes` runs them in a network of their own; see `switchyard_e2e::nodes`.
 
+mod by_kubeconfig;
 mod from_kueue;
 mod from_multikueue;
 mod installed;
 mod journeys;
 mod left;
+mod reader;
 mod release;
 
 use std::path::PathBuf;

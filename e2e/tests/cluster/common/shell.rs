@@ -24,13 +24,17 @@ pub(crate) fn in_text<'a>(page: &str, command: &'a str) -> &'a str {
     command
 }
 
-/// The commands of a whole page that work on clusters. Output that the page shows is left out: it
-/// begins with no program.
+/// The commands of a whole page that work on clusters.
 pub(crate) fn commands_of_page(page: &str) -> Vec<String> {
-    const PROGRAMS: [&str; 4] = ["kubectl ", "helm ", "switchyard ", "sed "];
-    let is_one = |line: &String| PROGRAMS.iter().any(|program| line.starts_with(program));
     let text = fs::read_to_string(paths::root().join(page)).unwrap();
-    lines(&text).into_iter().filter(is_one).collect()
+    without_output(lines(&text))
+}
+
+/// Leaves out the output that a page shows: it begins with no program.
+pub(crate) fn without_output(lines: Vec<String>) -> Vec<String> {
+    const PROGRAMS: [&str; 4] = ["kubectl ", "helm ", "switchyard ", "sed "];
+    let is_command = |line: &String| PROGRAMS.iter().any(|program| line.starts_with(program));
+    lines.into_iter().filter(is_command).collect()
 }
 
 /// The indented lines. A line continues the one before if that ends with a backslash, or if it is

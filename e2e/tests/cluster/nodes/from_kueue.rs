@@ -9,7 +9,7 @@ use switchyard_e2e::nodes::NodeImage;
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, fixture, job, queues};
 
-use super::journeys::{WAIT, shell};
+use super::reader::{WAIT, shell};
 use super::release::Release;
 use crate::common::kueue_chart;
 use crate::common::shell::{self, Shell};

@@ -20,7 +20,7 @@ use switchyard_e2e::{
 };
 
 use super::Kubectl;
-use super::journeys::{WAIT, shell};
+use super::reader::{WAIT, shell};
 use super::release::Release;
 use crate::common::kueue_chart;
 use crate::common::shell::{self, Shell};

@@ -1,45 +1,60 @@
 //! The images as pods of the chart: a hub on one cluster, an agent on another, two replicas of each.
+//! The page about upgrades brings them from one release to the next.
 
-use std::time::Duration;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{EvictParams, ListParams, PostParams};
 use kube::{Api, ResourceExt};
-use serde_json::json;
-use switchyard::join_token;
+use serde_json::{Value, json};
 use switchyard_e2e::fleet::NAMESPACE;
 use switchyard_e2e::nodes::NodeImage;
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, fixture, job, queues, ready};
 
+use super::reader::{WAIT, shell};
+use super::release::Release;
 use super::{Kubectl, SOON, TAG};
-use crate::common::helm::{Helm, chart};
+use crate::common::shell::{self, Shell};
+
+const README: &str = "README.md";
+const UPGRADE: &str = "docs/upgrade.md";
+/// The version of the release before.
+const EARLIER: &str = "0.0.9";
 
 /// Where jobs are.
 const TEAM: &str = "team";
+/// The job that runs during the upgrade.
+const LONG: &str = "long";
 /// How often a Job is created during an update.
 const PERIOD: Duration = Duration::from_millis(100);
 
 #[test]
 fn pods_of_the_chart_stand_drains_and_updates() {
     fixture::run_on_real_nodes(async {
-        let hub = ClusterSpec::new("hub").real_node([NodeImage::program("switchyard-hub", TAG)]);
-        let agent = [NodeImage::program("switchyard-agent", TAG), NodeImage::Busybox];
+        let release = tokio::task::spawn_blocking(Release::find).await.unwrap();
+        let hub = ClusterSpec::new("hub").real_node([release.image("switchyard-hub")]);
+        let agent = [release.image("switchyard-agent"), NodeImage::Busybox];
         let worker = ClusterSpec::new("east").real_node(agent);
         let environment =
             Environment::builder("installed").cluster(hub).cluster(worker).start().await.unwrap();
+        let shell = Arc::new(shell(&environment, &["hub", "east"], &release).await);
         let (hub, worker) = (environment.cluster("hub"), environment.cluster("east"));
-        install(hub, worker).await;
+        install(&shell, &release, hub, worker).await;
         queues(hub, worker).await;
         runs(hub, "first").await;
         is_drained(hub, "switchyard-hub").await;
         runs(hub, "second").await;
         is_drained(worker, "switchyard-agent").await;
         runs(hub, "third").await;
-        is_updated(hub).await;
+        is_updated(&shell, hub, worker).await;
         runs(hub, "fourth").await;
         for cluster in [hub, worker] {
             never_restarted(cluster).await;
@@ -47,26 +62,36 @@ fn pods_of_the_chart_stand_drains_and_updates() {
     });
 }
 
-/// By Helm, which waits until all replicas are ready.
-async fn install(hub: &Cluster, worker: &Cluster) {
-    let chart = chart();
-    let address = hub.load_balancer().unwrap();
-    let advertise = format!("--set=hub.advertise=https://{address}:7443");
-    let flags = ["install", "switchyard", &chart, "--create-namespace", "--wait", "--timeout=5m"];
-    Helm::new(Some(hub), NAMESPACE).ok(&[&flags[..], &["--set=mode=hub", &advertise]].concat());
-    hub.apply([queues::agent_cluster("east")]).await.unwrap();
-    let token = join_token::make(hub.admin.clone(), &join_token::Args::new("east", NAMESPACE))
-        .await
-        .unwrap();
-    let values = [
-        "--set=mode=agent".to_owned(),
-        format!("--set=agent.hub={}", token.hub_address),
-        format!("--set=agent.hubCaSha256={}", token.hub_ca_sha256),
-        format!("--set=agent.token={}", token.token),
-    ];
-    let values: Vec<&str> = values.iter().map(String::as_str).collect();
-    Helm::new(Some(worker), NAMESPACE).ok(&[&flags[..], &values].concat());
+/// Installs the release before, as the pages say. Its chart has another version, so that it names
+/// other images; their digests are the same.
+async fn install(shell: &Shell, release: &Release, hub: &Cluster, worker: &Cluster) {
+    let earlier = tempfile::tempdir().unwrap();
+    write_earlier_chart(release, earlier.path());
+    let package = format!("dist/switchyard-{TAG}.tgz");
+    let helm = shell::commands(README, "### A hub and two workers").swap_remove(0);
+    assert!(helm.contains(&package), "{helm}");
+    shell.link("earlier", earlier.path());
+    shell.run(&helm.replace(&package, "earlier/switchyard"));
+
+    let added = shell.run("switchyard cluster add east --chart earlier/switchyard -o json");
+    let added: Value = serde_json::from_str(&added).unwrap();
+    // In the shell of the worker's administrator.
+    let of_worker = Shell::new(&[worker]).await;
+    of_worker.link("earlier", earlier.path());
+    of_worker.run(added["commands"].as_str().unwrap());
     ready::worker_cluster(hub, "east", SOON).await.unwrap();
+    available(worker, "switchyard-agent").await.unwrap();
+}
+
+/// The release's chart with an earlier version, as a folder.
+fn write_earlier_chart(release: &Release, dir: &Path) {
+    let package = release.folder().join(format!("switchyard-{TAG}.tgz"));
+    let unpacked = Command::new("tar").arg("-xzf").arg(package).arg("-C").arg(dir).status();
+    assert!(unpacked.unwrap().success());
+    let file = dir.join("switchyard/Chart.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(text.matches(TAG).count(), 2, "{text}");
+    std::fs::write(file, text.replace(TAG, EARLIER)).unwrap();
 }
 
 async fn queues(hub: &Cluster, worker: &Cluster) {
@@ -162,36 +187,82 @@ async fn is_available(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A new template replaces pod after pod, and meanwhile every Job is taken.
-async fn is_updated(hub: &Cluster) {
-    let round = "--set=controllerManager.manager.podAnnotations.round=two";
-    Helm::new(Some(hub), NAMESPACE).ok(&[
-        "upgrade",
-        "switchyard",
-        &chart(),
-        "--reset-then-reuse-values",
-        round,
-    ]);
-    let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(hub.admin.clone(), TEAM);
+/// The page's commands replace pod after pod by those of the next release. Meanwhile every Job is
+/// taken, and the pod of a running job stays.
+async fn is_updated(shell: &Arc<Shell>, hub: &Cluster, worker: &Cluster) {
+    let mut commands = shell::commands(UPGRADE, "### With Helm");
+    let (first, last) = (commands.remove(0), commands.pop().unwrap());
+    assert!(first == last && first.starts_with("switchyard check"), "{first} {last}");
+    let warning = format!("is of version {EARLIER}, this command line of {TAG}");
+    shell.until(&first, &[&warning], WAIT).await;
+
+    sample(LONG).script("sleep 600").create(&hub.admin).await.unwrap();
+    let before = pod_of_long_job(worker).await;
+    let upgrade = tokio::task::spawn_blocking({
+        let shell = Arc::clone(shell);
+        move || commands.iter().for_each(|line| _ = shell.run(line))
+    });
+    let jobs: Api<Job> = Api::namespaced(hub.admin.clone(), TEAM);
     let job = serde_json::from_value(sample("asked").build()).unwrap();
     let asked = PostParams { dry_run: true, ..PostParams::default() };
     let (mut taken, mut refused) = (0, Vec::new());
-    let start = std::time::Instant::now();
-    while is_available(hub, "switchyard-hub").await.is_err() {
-        assert!(start.elapsed() < SOON, "the update does not end");
+    let start = Instant::now();
+    while !upgrade.is_finished() || is_available(hub, "switchyard-hub").await.is_err() {
+        assert!(start.elapsed() < WAIT, "the upgrade does not end");
         match jobs.create(&asked, &job).await {
             Ok(_) => taken += 1,
             Err(error) => refused.push(error.to_string()),
         }
         tokio::time::sleep(PERIOD).await;
     }
-    println!("{taken} jobs were taken during an update of {:.1?}", start.elapsed());
+    upgrade.await.unwrap();
+    println!("{taken} jobs were taken during an upgrade of {:.1?}", start.elapsed());
     assert!(
         refused.is_empty(),
         "{} of {} were refused: {refused:?}",
         refused.len(),
         refused.len() + taken
     );
+    for (cluster, name) in [(hub, "switchyard-hub"), (worker, "switchyard-agent")] {
+        available(cluster, name).await.unwrap();
+        leads_in_version(cluster, &format!("{name}:{TAG}@sha256:")).await;
+    }
+    shell.until(&last, &["All checks passed."], WAIT).await;
+    assert_eq!(pod_of_long_job(worker).await, before);
+}
+
+/// The uid, the node and the restarts of the running pod of [`LONG`].
+async fn pod_of_long_job(worker: &Cluster) -> Value {
+    let pods: Api<Pod> = Api::namespaced(worker.admin.clone(), TEAM);
+    let own = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={LONG}"));
+    eventually(SOON, "the long job to run", async || {
+        let mut pods = pods.list(&own).await?.items;
+        ensure!(pods.len() == 1, "{} pods", pods.len());
+        let pod = pods.remove(0);
+        let status = pod.status.clone().unwrap_or_default();
+        ensure!(status.phase.as_deref() == Some("Running"), "{status:?}");
+        let containers = status.container_statuses.unwrap_or_default();
+        let restarts: Vec<i32> = containers.iter().map(|it| it.restart_count).collect();
+        Ok(json!({"uid": pod.uid(), "node": pod.spec.unwrap().node_name, "restarts": restarts}))
+    })
+    .await
+    .unwrap()
+}
+
+/// Waits until the pods are those of an image, and one of them leads.
+async fn leads_in_version(cluster: &Cluster, image: &str) {
+    eventually(SOON, format!("a pod of {image} to lead"), async || {
+        let leader = leader(cluster).await?;
+        for pod in pods(cluster).list(&ListParams::default()).await?.items {
+            let name = pod.name_any();
+            let container = pod.spec.context("a spec")?.containers.remove(0);
+            let is_newest = container.image.is_some_and(|it| it.contains(image));
+            ensure!(is_newest, "{name} is there, and {leader} leads");
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
 }
 
 /// The kubelet's probes never had a container killed.
