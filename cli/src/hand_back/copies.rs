@@ -1,5 +1,7 @@
-//! Releases the copies that a hub created on a worker: without the hub, nothing would remove their
-//! finalizer, and a deleted job would stay for ever.
+//! Releases the copies that a hub created or took over on a worker.
+//!
+//! Without the hub, nothing would remove their finalizer, and a deleted job would stay for ever. The
+//! hub's marks go, too: a later takeover knows a copy of MultiKueue by their absence.
 //!
 //! External frameworks are kinds of which only the hub's configuration knew. So every namespaced
 //! kind of a group with a domain is searched, besides the kinds that Switchyard knows.
@@ -10,13 +12,24 @@ use kube::core::PartialObjectMeta;
 use kube::core::discovery::{Scope, verbs};
 use kube::discovery::{self, ApiCapabilities, ApiResource};
 use kube::{Client, ResourceExt as _};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use switchyard_api::names;
+use switchyard_api::v1beta2::Workload;
 
 use super::{MAX_ATTEMPTS, PAGE};
 
 /// Groups without jobs, of which the first has Workloads: no hub puts a finalizer on them.
 const SKIPPED: [&str; 2] = ["kueue.x-k8s.io", "events.k8s.io"];
+/// Annotations by which a hub and its agents know their copies. MultiKueue's own marks stay.
+const MARKS: [&str; 7] = [
+    names::WORKLOAD_UID,
+    names::ATTEMPT,
+    names::PROOF,
+    names::POD_SETS_HASH,
+    names::FOLLOWS,
+    names::FENCE_AFTER,
+    names::FLAVOR_PINS,
+];
 /// Longest cause of an unread kind.
 const CAUSE: usize = 200;
 
@@ -28,7 +41,8 @@ pub(super) struct Released {
     pub(super) unread: Vec<String>,
 }
 
-/// Removes the finalizer from the jobs of a hub, or only counts them.
+/// Removes finalizer and marks from the jobs of a hub and from their Workloads, or only counts the
+/// jobs.
 ///
 /// # Errors
 /// If the caller may not list or patch a known kind, or an object keeps changing.
@@ -37,16 +51,20 @@ pub(super) async fn release(client: &Client, dry_run: bool) -> anyhow::Result<Re
     let known: Vec<ApiResource> =
         switchyard_jobs::kinds().iter().map(|kind| kind.id().api_resource()).collect();
     for resource in &known {
-        let jobs = held_jobs(client, resource).await?;
+        let jobs = marked(client, resource).await?;
         released.jobs += release_all(client, resource, jobs, dry_run).await?;
     }
     for resource in others(client, &known, &mut released.unread).await? {
         let name = format!("{}.{}", resource.plural, resource.group);
-        match held_jobs(client, &resource).await {
+        match marked(client, &resource).await {
             Ok(jobs) => released.jobs += release_all(client, &resource, jobs, dry_run).await?,
             Err(error) => released.unread.push(unread(&name, &format!("{error:#}"))),
         }
     }
+    // Last, because a run that fails before finds the jobs of marked Workloads again.
+    let workloads = ApiResource::erase::<Workload>(&());
+    let copies = marked(client, &workloads).await?;
+    release_all(client, &workloads, copies, dry_run).await?;
     Ok(released)
 }
 
@@ -84,12 +102,12 @@ fn unread(what: &str, why: &str) -> String {
     format!("{what}: {}", why.chars().take(CAUSE).collect::<String>())
 }
 
-/// The objects of a kind that a hub's finalizer holds.
-async fn held_jobs(
+/// The objects of a kind with a hub's mark.
+async fn marked(
     client: &Client,
     resource: &ApiResource,
 ) -> anyhow::Result<Vec<PartialObjectMeta<DynamicObject>>> {
-    let mut held = Vec::new();
+    let mut marked = Vec::new();
     let all: Api<DynamicObject> = Api::all_with(client.clone(), resource);
     let mut page = ListParams::default().labels(names::HUB_ID).limit(PAGE);
     loop {
@@ -102,32 +120,41 @@ async fn held_jobs(
                 return Err(crate::with_required_right(&error, &doing, "list them"));
             }
         };
-        held.extend(list.items.into_iter().filter(is_held));
+        marked.extend(list.items);
         match list.metadata.continue_ {
             Some(token) if !token.is_empty() => page = page.continue_token(&token),
             _ => break,
         }
     }
-    Ok(held)
+    Ok(marked)
 }
 
 /// Removes the finalizer from these objects, and counts them.
 async fn release_all(
     client: &Client,
     resource: &ApiResource,
-    held: Vec<PartialObjectMeta<DynamicObject>>,
+    marked: Vec<PartialObjectMeta<DynamicObject>>,
     dry_run: bool,
 ) -> anyhow::Result<usize> {
-    let count = held.len();
-    for object in held.into_iter().filter(|_| !dry_run) {
+    let count = marked.len();
+    for object in marked.into_iter().filter(|_| !dry_run) {
         let namespace = object.namespace().unwrap_or_default();
         release_one(&Api::namespaced_with(client.clone(), &namespace, resource), object).await?;
     }
     Ok(count)
 }
 
-fn is_held(object: &PartialObjectMeta<DynamicObject>) -> bool {
-    object.finalizers().iter().any(|it| it == names::TERMINAL_STATE)
+/// A merge patch without the hub's finalizer and marks, for the version that was read.
+fn release_patch(object: &PartialObjectMeta<DynamicObject>) -> Value {
+    let finalizers = object.finalizers().iter().filter(|it| *it != names::TERMINAL_STATE);
+    let annotations: Map<String, Value> =
+        MARKS.iter().map(|&mark| (mark.to_owned(), Value::Null)).collect();
+    json!({"metadata": {
+        "uid": object.metadata.uid, "resourceVersion": object.metadata.resource_version,
+        "finalizers": finalizers.collect::<Vec<_>>(),
+        "labels": {names::HUB_ID: null},
+        "annotations": annotations,
+    }})
 }
 
 async fn release_one(
@@ -136,12 +163,7 @@ async fn release_one(
 ) -> anyhow::Result<()> {
     let name = object.name_any();
     for _ in 0..MAX_ATTEMPTS {
-        let kept: Vec<&String> =
-            object.finalizers().iter().filter(|it| *it != names::TERMINAL_STATE).collect();
-        let metadata = json!({
-            "uid": object.metadata.uid, "resourceVersion": object.metadata.resource_version, "finalizers": kept,
-        });
-        let patch = Patch::Merge(json!({"metadata": metadata}));
+        let patch = Patch::Merge(release_patch(&object));
         match api.patch_metadata(&name, &PatchParams::default(), &patch).await {
             Ok(_) => return Ok(()),
             Err(kube::Error::Api(status)) if status.is_conflict() => {}
@@ -149,7 +171,7 @@ async fn release_one(
             Err(error) => return Err(error).with_context(|| format!("releasing {name}")),
         }
         let Some(current) = api.get_metadata_opt(&name).await? else { return Ok(()) };
-        if !is_held(&current) {
+        if !current.labels().contains_key(names::HUB_ID) {
             return Ok(());
         }
         object = current;

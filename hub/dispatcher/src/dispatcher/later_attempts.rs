@@ -11,10 +11,18 @@
 //!
 //! If the earlier attempt's cluster is disconnected, the cluster's policy decides when it is given
 //! up, as without a restored store.
+//!
+//! # Dropped attempts
+//! A committed Workload has an attempt above zero. The API may drop it and keep the cluster: stock
+//! Kueue's CRDs lack `status.dispatch`. The attempt that the cluster reports is then written again,
+//! and nothing else is decided. Until the cluster has reported, the attempt is assumed to run. If
+//! the cluster has no copy, a new attempt begins there.
 
 use super::Dispatcher;
 use super::tracked_workload::{Remote, TrackedWorkload};
-use crate::{DispatchAction, Name, Phase, State, UnixMillis, has_reason, is_terminal};
+use crate::{
+    DispatchAction, Name, Phase, State, UnixMillis, WorkloadWrite, has_reason, is_terminal,
+};
 
 /// State of the committed attempt, if a later one is on another cluster.
 #[derive(PartialEq, Eq)]
@@ -28,6 +36,12 @@ enum CommittedAttempt {
 }
 
 impl Remote {
+    /// Whether its cluster has reported an attempt that is not gone and shall not be removed.
+    fn is_reported(&self) -> bool {
+        let is_there = self.state.is_some_and(|state| state != State::Gone);
+        self.attempt > 0 && is_there && !self.lost && self.phase != Some(Phase::Absent)
+    }
+
     /// State of an attempt above `known` that has a job and that this process did not give out.
     pub(super) fn ahead_of(&self, known: u64) -> Option<State> {
         let has_job = self.origin.as_ref().map(|origin| origin.has_job);
@@ -49,6 +63,11 @@ impl Remote {
 }
 
 impl TrackedWorkload {
+    /// Whether the API has a cluster without an attempt.
+    pub(super) fn has_dropped_attempt(&self) -> bool {
+        self.facts.state.cluster.is_some() && self.facts.state.attempt == 0
+    }
+
     /// The cluster, attempt and state of the latest attempt above the API's.
     fn ahead(&self, counts: impl Fn(&Name, &Remote) -> bool) -> Option<(Name, u64, State)> {
         let known = self.facts.state.attempt;
@@ -61,6 +80,36 @@ impl TrackedWorkload {
 }
 
 impl Dispatcher {
+    /// Writes the attempt again that the API dropped. Returns whether nothing else is to be decided.
+    pub(super) fn restore_dropped_attempt(
+        &mut self,
+        entry: &mut TrackedWorkload,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
+    ) -> bool {
+        if !entry.has_dropped_attempt() || entry.facts.is_leaving() {
+            return false;
+        }
+        let Some(cluster) = entry.facts.state.cluster.clone() else { return false };
+        let copy = entry.remotes.get(&cluster).filter(|remote| remote.attempt > 0);
+        let (attempt, adopts) = match copy {
+            Some(copy) if copy.is_reported() => {
+                (copy.attempt, Some(self.uid_aliases.cluster_uid(&entry.facts.uid)))
+            }
+            // The copy is gone or is being removed, so the attempt is over.
+            Some(_) => return false,
+            None if self.clusters.get(&cluster).is_some_and(|known| known.has_listed_all) => {
+                (entry.highest_attempt + 1, None)
+            }
+            None => return false,
+        };
+        entry.nomination = None;
+        if entry.pending_write.is_none() && self.may_write(entry, now) {
+            entry.start_write(WorkloadWrite::Commit { cluster, attempt, adopts }, out);
+        }
+        true
+    }
+
     /// Commits a later attempt that runs. Returns whether nothing else is to be decided.
     pub(super) fn follow_later_attempt(
         &mut self,

@@ -68,6 +68,9 @@ impl Dispatcher {
             return;
         }
         self.withdraw_reservation(entry, now, out);
+        if self.restore_dropped_attempt(entry, now, out) {
+            return;
+        }
         entry.restore_end_of_commit();
         if let Some((cluster, attempt, success)) = entry.unsaved_end.clone() {
             if entry.is_current(&cluster, attempt) {
@@ -207,7 +210,10 @@ impl Dispatcher {
             .remotes
             .get(cluster)
             .is_some_and(|r| r.attempt == attempt && r.phase == Some(Phase::Absent));
-        if self.may_be_behind(entry, cluster, now) || self.others_may_run(entry, cluster, now) {
+        if entry.has_dropped_attempt()
+            || self.may_be_behind(entry, cluster, now)
+            || self.others_may_run(entry, cluster, now)
+        {
             entry.assume_sent(cluster, attempt);
         } else if !buried && !matches!(observed, Some(State::Gone | State::Evicted)) {
             // Do not run an evicted attempt: if its copy is gone, the agent would create it.

@@ -12,6 +12,7 @@ mod affinity;
 mod backups;
 mod breaker;
 mod copies;
+mod dropped;
 mod ends;
 mod floods;
 mod forged;
