@@ -57,6 +57,7 @@ mod node_room;
 mod nodes;
 mod odd_jobs;
 mod one_cluster;
+mod other_crds;
 mod owner_of_copies;
 mod pods;
 mod pods_lost;
