@@ -41,8 +41,8 @@ const MAX_ATTEMPTS: usize = 4;
 
 #[derive(clap::Args, Debug, Default)]
 pub struct Args {
-    /// On a worker: also release the jobs that a Switchyard hub created or took over there, so that
-    /// a MultiKueue manager can delete them and a hub can take them over again. Jobs of external
+    /// On a worker: also release the jobs that a Switchyard hub created or took over there. Then a
+    /// MultiKueue manager can delete them, and a hub can take them over again. Jobs of external
     /// frameworks are among them. No Switchyard hub may follow them any more.
     #[arg(long)]
     pub copies: bool,
