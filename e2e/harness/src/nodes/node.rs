@@ -81,7 +81,8 @@ pub(crate) fn program(node: &RealNode, site: &Site<'_>) -> anyhow::Result<Progra
             .with_context(|| format!("cannot create {}", folder.display()))?;
     }
     let name = name(site.cluster);
-    let cgroup = format!("switchyard-{}-{}", std::process::id(), site.cluster);
+    // Tests of one process may have clusters of the same name.
+    let cgroup = format!("switchyard-{}-{}", std::process::id(), node.number);
     let identity = site.authority.client(&format!("system:node:{name}"), "system:nodes")?;
     let kubeconfig = kubeconfig::render(
         site.cluster,
