@@ -15,6 +15,9 @@ pub(super) const FILE: &str = "nodes";
 /// The name of the tier's tests in reports.
 pub(super) const TITLE: &str = "tests on real nodes";
 
+/// How many tests run at once. They wait most of the time.
+const AT_ONCE: &str = "3";
+
 /// Why containers cannot run here. `None` if they can.
 pub(crate) fn why_not() -> Option<String> {
     Parts::new()
@@ -42,5 +45,6 @@ pub(super) fn run(report: &Report, program: &Program, filter: Option<&str>) {
     // `switchyard_e2e::nodes` reads this variable.
     let mut command = Command::new("unshare");
     command.arg("--net").arg(&program.path).env("SWITCHYARD_OWN_NETWORK", "yes");
+    command.env("RUST_TEST_THREADS", AT_ONCE);
     cluster::one(report, Tier::Nodes, TITLE, command, &file);
 }

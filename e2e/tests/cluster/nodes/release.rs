@@ -3,7 +3,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use switchyard_chart::{ReleasedImages, manifests, package};
 use switchyard_e2e::nodes::{NodeImage, write_program};
 use switchyard_e2e::{Part, Parts, paths};
@@ -24,14 +26,24 @@ pub(super) struct Release {
 
 impl Release {
     /// The release that the environment names. Otherwise one with the programs as built for tests,
-    /// and without what no cluster needs.
-    pub(super) fn find() -> Self {
+    /// and without what no cluster needs. Tests that run at the same time share it.
+    pub(super) fn find() -> Arc<Self> {
+        static LAST: Mutex<Weak<Release>> = Mutex::new(Weak::new());
+        let mut last = LAST.lock();
+        last.upgrade().unwrap_or_else(|| {
+            let release = Arc::new(Self::make());
+            *last = Arc::downgrade(&release);
+            release
+        })
+    }
+
+    fn make() -> Self {
         let bin = tempfile::tempdir().unwrap();
         let (folder, made) = match std::env::var_os(VARIABLE) {
             Some(folder) => (fs::canonicalize(folder).unwrap(), None),
             None => {
                 let dir = tempfile::tempdir().unwrap();
-                make(dir.path());
+                write_files(dir.path());
                 (dir.path().to_owned(), Some(dir))
             }
         };
@@ -56,7 +68,7 @@ impl Release {
 }
 
 /// Writes the files that the pages name.
-fn make(dir: &Path) {
+fn write_files(dir: &Path) {
     let digest = |program| write_program(program, TAG, dir).unwrap().digest;
     let images = ReleasedImages {
         registry: String::new(),
