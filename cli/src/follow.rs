@@ -3,11 +3,14 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::pin::pin;
+use std::time::Duration;
 
 use futures::TryStreamExt as _;
+use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use tokio::time::sleep;
 
 use crate::outage::Outage;
 use crate::request;
@@ -15,6 +18,10 @@ use crate::request;
 /// Seconds after which the API server ends a watch and kube starts the next one. It is below
 /// [`crate::READ_TIME`], because nothing is sent about a quiet namespace.
 const WATCH_SECONDS: u32 = 50;
+
+/// Delays between requests after a lost connection, which double.
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+const LONGEST_DELAY: Duration = Duration::from_secs(8);
 
 /// One event of a watch.
 pub(crate) enum Change<K> {
@@ -60,6 +67,7 @@ where
             Err(error) => {
                 if let Some(error) = request::of_watch(error) {
                     outage.pass::<()>(Err(error))?;
+                    until_answered(api, outage).await?;
                 }
                 continue;
             }
@@ -70,6 +78,25 @@ where
         }
         if let ControlFlow::Break(reached) = on_change(change).await? {
             return Ok(reached);
+        }
+    }
+}
+
+/// Waits until the API server answers again. A watch that begins again does not tell, because nothing
+/// is sent about a quiet namespace.
+async fn until_answered<K>(api: &Api<K>, outage: &mut Outage) -> anyhow::Result<()>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let one = ListParams::default().limit(1);
+    let mut delay = FIRST_DELAY;
+    loop {
+        sleep(delay).await;
+        delay = (delay * 2).min(LONGEST_DELAY);
+        let answer = api.list_metadata(&one).await;
+        let answer = answer.map_err(|error| crate::with_hint(&error, "watching"));
+        if outage.pass(answer)?.is_some() {
+            return Ok(());
         }
     }
 }
@@ -131,22 +158,18 @@ where
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod samples {
     use std::sync::Mutex;
 
     use kube::Client;
     use kube::client::Body;
     use serde_json::{Value, json};
-    use switchyard_api::v1beta2::MultiKueueCluster;
-    use tokio::time::{Duration, Instant};
-
-    use super::*;
 
     /// The answer to one request: a code and lines, or a lost connection.
-    type Answer = Option<(u16, Vec<Value>)>;
+    pub(crate) type Answer = Option<(u16, Vec<Value>)>;
 
     /// An API server that gives these answers in turn, and then never answers.
-    fn client(answers: Vec<Answer>) -> Client {
+    pub(crate) fn client(answers: Vec<Answer>) -> Client {
         let answers = Mutex::new(answers.into_iter());
         let service = tower::service_fn(move |_: http::Request<Body>| {
             let next = answers.lock().unwrap().next();
@@ -167,6 +190,33 @@ mod tests {
         Client::new(service, "default")
     }
 
+    pub(crate) fn objects(items: &[Value]) -> Answer {
+        let list = json!({"kind": "List", "metadata": {"resourceVersion": "7"}, "items": items});
+        Some((200, vec![list]))
+    }
+
+    pub(crate) fn status(code: u16) -> Value {
+        json!({"kind": "Status", "status": "Failure", "code": code, "reason": "", "message": "no"})
+    }
+
+    pub(crate) fn failure(code: u16) -> Answer {
+        Some((code, vec![status(code)]))
+    }
+
+    pub(crate) fn event(type_: &str, object: &Value) -> Answer {
+        Some((200, vec![json!({"type": type_, "object": object})]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use switchyard_api::v1beta2::MultiKueueCluster;
+    use tokio::time::Instant;
+
+    use super::samples::{Answer, client, event, failure, objects, status};
+    use super::*;
+
     fn cluster(name: &str) -> Value {
         json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster",
@@ -175,21 +225,7 @@ mod tests {
     }
 
     fn list(names: &[&str]) -> Answer {
-        let items: Vec<Value> = names.iter().map(|name| cluster(name)).collect();
-        let list = json!({"kind": "List", "metadata": {"resourceVersion": "7"}, "items": items});
-        Some((200, vec![list]))
-    }
-
-    fn status(code: u16) -> Value {
-        json!({"kind": "Status", "status": "Failure", "code": code, "reason": "", "message": "no"})
-    }
-
-    fn failure(code: u16) -> Answer {
-        Some((code, vec![status(code)]))
-    }
-
-    fn event(type_: &str, object: &Value) -> Answer {
-        Some((200, vec![json!({"type": type_, "object": object})]))
+        objects(&names.iter().map(|name| cluster(name)).collect::<Vec<_>>())
     }
 
     /// Follows until a cluster has this name, and returns the names that were seen.
@@ -218,7 +254,9 @@ mod tests {
             failure(503),
             failure(429),
             list(&["east"]),
+            list(&["east"]),
             None,
+            list(&["east"]),
             event("MODIFIED", &cluster("west")),
             event("ERROR", &status(410)),
             list(&["north"]),
@@ -241,6 +279,17 @@ mod tests {
             }
             assert_eq!(began.elapsed(), Duration::ZERO, "{code}");
         }
+    }
+
+    /// Its next event, perhaps after hours, would come too late.
+    #[tokio::test(start_paused = true)]
+    async fn quiet_watch_that_begins_again_ends_the_outage() {
+        let answers = vec![list(&["east"]), None, list(&["east"])];
+        let mut outage = Outage::new(true);
+        let quiet = names_until(answers, "west", &mut outage);
+        let ended = tokio::time::timeout(Duration::from_secs(60), quiet).await;
+        assert!(ended.is_err(), "the second watch is silent");
+        assert!(outage.into_error().is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -187,9 +187,16 @@ async fn until(
         let (workload, is_deleted) = match event {
             Change::Applied(workload) => (workload, false),
             Change::Deleted(workload) => (workload, true),
-            Change::Began => return Ok(ControlFlow::Continue(())),
+            Change::Began => {
+                seen.workloads.clear();
+                return Ok(ControlFlow::Continue(()));
+            }
             Change::Complete => {
                 seen.is_complete = true;
+                // It was deleted while the connection was lost.
+                if seen.workloads.is_empty() && seen.row.is_some() {
+                    bail!("{} was deleted", args.job);
+                }
                 return Ok(ControlFlow::Continue(()));
             }
         };
@@ -245,6 +252,7 @@ fn line(row: &JobRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::follow::samples::{client, event, objects, status};
     use crate::request::samples::{answer, reset};
 
     #[test]
@@ -341,6 +349,35 @@ mod tests {
             "{error}"
         );
         assert_eq!(began.elapsed(), MINUTE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn job_that_was_deleted_during_an_outage_ends_the_wait() {
+        let job = serde_json::json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {"name": "train", "namespace": "ns", "uid": "u", "resourceVersion": "7"},
+            "spec": {"podSets": []},
+        });
+        let there = || objects(std::slice::from_ref(&job));
+        let expired = event("ERROR", &status(410));
+        let answers = vec![there(), None, there(), expired, objects(&[])];
+        let args = Args {
+            job: "train".into(),
+            goal: Goal::Finished,
+            timeout: MINUTE,
+            namespace: None,
+            quiet: true,
+        };
+        let error = run(client(answers), "ns", &args).await.unwrap_err();
+        assert_eq!(error.to_string(), "train was deleted");
+        let lost = run(client(vec![there(), None, None]), "ns", &args).await.unwrap_err();
+        let lost = format!("{lost:#}");
+        assert!(
+            lost.starts_with(
+                "timed out after 1m (train: Pending: not looked at yet): watching: connection reset"
+            ),
+            "{lost}"
+        );
     }
 
     #[test]
