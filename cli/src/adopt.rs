@@ -10,6 +10,7 @@ use serde::Serialize;
 use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_api::{conditions, names};
 
+use crate::deadline::Deadline;
 use crate::find::find;
 use crate::job_row::row;
 use crate::{Output, confirm, operate, wait};
@@ -74,6 +75,7 @@ pub struct Adoption {
 /// or for want of rights.
 pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::Result<String> {
     let namespace = args.namespace.as_deref().unwrap_or(namespace);
+    let deadline = Deadline::after(args.timeout);
     let cluster = operate::get_cluster(&Api::all(client.clone()), &args.from).await?;
     let workloads: Api<Workload> = Api::namespaced(client, namespace);
     let all = crate::status::list(&workloads).await;
@@ -87,7 +89,7 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
         operate::annotate_workload(&workloads, &plan.workload, names::ADOPT, &value).await?;
     }
     if args.wait {
-        adopted(&workloads, &plan, args.timeout).await?;
+        adopted(&workloads, &plan, deadline).await?;
         plan.is_adopted = true;
     }
     args.output.render(&plan, render_text)
@@ -97,9 +99,10 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
 async fn adopted(
     workloads: &Api<Workload>,
     plan: &Adoption,
-    timeout: Duration,
+    deadline: Deadline,
 ) -> anyhow::Result<()> {
-    wait::poll(timeout, async || {
+    let goal = format!("{} has the copy on {}", plan.workload, plan.cluster);
+    wait::poll(deadline, &goal, async || {
         let found = workloads.get_opt(&plan.workload).await;
         let found = found.map_err(|error| crate::with_hint(&error, "reading the workload"))?;
         let Some(workload) = found else { bail!("{} was deleted", plan.workload) };

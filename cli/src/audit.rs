@@ -93,7 +93,11 @@ impl<'a> Fleet<'a> {
     async fn audit(&self) -> anyhow::Result<Report> {
         let list = |name, client| async move {
             let listed = list_cluster(client, name, self.namespace).await;
-            listed.with_context(|| format!("cluster {name}"))
+            if self.workers.is_empty() {
+                listed
+            } else {
+                listed.with_context(|| format!("cluster {name}"))
+            }
         };
         let workers = try_join_all(self.workers.iter().map(|(name, client)| list(name, client)));
         let (hub, workers): (Cluster, Vec<Cluster>) =

@@ -11,6 +11,7 @@ use serde_json::json;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_api::{conditions, names};
 
+use crate::deadline::Deadline;
 use crate::{Output, clusters, confirm, operate, wait};
 
 #[derive(clap::Subcommand, Debug)]
@@ -81,6 +82,10 @@ pub struct BreakerStatus {
 /// # Errors
 /// If clusters cannot be read or changed, or if the breaker is open and `--yes` is missing.
 pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<String> {
+    let deadline = match command {
+        Command::Release(release) if release.wait => Some(Deadline::after(release.timeout)),
+        _ => None,
+    };
     let api: Api<MultiKueueCluster> = Api::all(client);
     let found = clusters::list(&api).await?;
     let mut breaker = breaker(&found);
@@ -101,8 +106,8 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
                 let value = json!({names::BREAKER_RELEASE: Timestamp::now().to_string()});
                 operate::annotate_cluster(&api, first, &value).await?;
                 breaker.released = true;
-                if release.wait {
-                    resumed(&api, release.timeout).await?;
+                if let Some(deadline) = deadline {
+                    resumed(&api, deadline).await?;
                     breaker.is_resumed = true;
                 }
             }
@@ -113,8 +118,8 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
 }
 
 /// Waits until no cluster has the condition any more.
-async fn resumed(api: &Api<MultiKueueCluster>, timeout: Duration) -> anyhow::Result<()> {
-    wait::poll(timeout, async || {
+async fn resumed(api: &Api<MultiKueueCluster>, deadline: Deadline) -> anyhow::Result<()> {
+    wait::poll(deadline, "the hub evicts again", async || {
         let now = breaker(&clusters::list(api).await?);
         Ok(match now.open {
             false => ControlFlow::Break(()),

@@ -2,6 +2,7 @@
 //! Switchyard need not run.
 
 pub(crate) mod agent_endpoint;
+mod agent_proxy;
 mod cluster;
 mod dry_run;
 mod explain;
@@ -112,6 +113,7 @@ pub async fn run(client: Client, args: &Args) -> anyhow::Result<Report> {
                 "no Switchyard there, as on a worker with Kueue",
             ));
         }
+        section.lines.extend(agent_proxy::check_lost(&facts, &worker, name));
         section.lines.extend(fleet::compare_worker(&facts, &worker, name));
         sections.push(section);
     }

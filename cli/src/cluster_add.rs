@@ -19,8 +19,10 @@ use serde_json::{Value, json};
 use switchyard_agent::HubAddress;
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::MultiKueueCluster;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
+use crate::deadline::Deadline;
+use crate::outage::Outage;
 use crate::{Output, check, join_token, output};
 
 const FIELD_MANAGER: &str = "switchyard-cli";
@@ -81,18 +83,12 @@ pub struct Args {
     /// Print the steps, and change nothing. A kubeconfig that is given is still tried.
     #[arg(long)]
     pub dry_run: bool,
-    /// How long to wait for the hub, and for the worker to connect.
+    /// How long the command waits in all: for the hub, for its address, and for the worker to connect.
     #[arg(long, value_name = "TIMEOUT", default_value = "2m", value_parser = crate::wait::seconds_up_to_an_hour)]
     pub timeout: u64,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
-}
-
-impl Args {
-    fn deadline(&self) -> Duration {
-        Duration::from_secs(self.timeout)
-    }
 }
 
 #[derive(Serialize, Debug)]
@@ -105,7 +101,7 @@ pub struct Added {
     /// It was connected before this command, which does not change that connection.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub was_connected: bool,
-    /// Message of the hub about the cluster.
+    /// Message of the hub about the cluster. At the deadline, it names the missing step first.
     pub message: String,
     /// Shell commands that are left to run; empty if there are none.
     pub commands: String,
@@ -146,10 +142,11 @@ impl Added {
 /// # Errors
 /// Names the step that failed and what to do. Earlier steps stay done, and a repetition skips them.
 pub async fn run(client: Client, file: Option<&Path>, args: &Args) -> anyhow::Result<String> {
+    let deadline = Deadline::after(Duration::from_secs(args.timeout));
     let added = if args.with_kubeconfig.is_some() || args.from_context.is_some() {
-        kubeconfig::add(&client, file, args).await?
+        kubeconfig::add(&client, file, args, deadline).await?
     } else {
-        agent::add(&client, file, args).await?
+        agent::add(&client, file, args, deadline).await?
     };
     let result = output::DryRun { value: &added, dry_run: args.dry_run };
     args.output.render(&result, |result| render_text(result.value))
@@ -298,36 +295,59 @@ enum Until<'a> {
     Connected(Option<&'a str>),
 }
 
+impl Until<'_> {
+    /// Follows "until".
+    fn goal(self, name: &str) -> String {
+        match self {
+            Self::Seen => format!("the hub has looked at MultiKueueCluster \"{name}\""),
+            Self::Connected(_) => format!("{name} is connected"),
+        }
+    }
+}
+
 /// Waits for the hub's word about the cluster, and returns the last one. An old status, of a hub that
 /// has lost the lead, ends no wait. Progress goes to stderr.
 ///
 /// # Errors
-/// If reading the cluster fails, or if the hubs have lost the lead for a minute or at the deadline.
+/// If reading the cluster fails at the deadline or for good, or if the hubs have lost the lead for a
+/// minute or at the deadline.
 async fn wait_for_link(
     client: &Client,
     args: &Args,
     until: Until<'_>,
+    deadline: Deadline,
 ) -> anyhow::Result<Option<Link>> {
     let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
-    let began = Instant::now();
-    let end = began + args.deadline();
+    let (began, end) = (Instant::now(), deadline.end_of_wait());
+    let mut outage = Outage::default();
     let mut next_look_at_lease = began;
     let mut silence = None;
     let mut printed = String::new();
     loop {
-        let found = clusters
-            .get_opt(&args.name)
-            .await
-            .map_err(|error| crate::with_hint(&error, "reading the cluster"))?;
+        let found = async {
+            let found = clusters.get_opt(&args.name).await;
+            found.map_err(|error| crate::with_hint(&error, "reading the cluster"))
+        };
+        let found = outage.pass_until(end, found).await?;
+        // No time is left for another look.
+        let is_over = Instant::now() + POLL_INTERVAL >= end;
+        let Some(found) = found else {
+            if is_over {
+                return Err(deadline.missed(&until.goal(&args.name), None, outage.into_error()));
+            }
+            sleep(POLL_INTERVAL).await;
+            continue;
+        };
         let link = found.as_ref().and_then(Link::of);
-        let is_over = Instant::now() >= end;
         let is_reached = link.as_ref().is_some_and(|link| match until {
             Until::Seen => true,
             Until::Connected(before) => link.is_up(before),
         });
         if is_reached || is_over || Instant::now() >= next_look_at_lease {
             next_look_at_lease = Instant::now() + LEASE_INTERVAL;
-            silence = check::silence_of_hub(client, &args.hub_namespace).await;
+            let lease = check::silence_of_hub(client, &args.hub_namespace);
+            // A Lease that is not read in time counts as renewed.
+            silence = timeout(LEASE_INTERVAL, lease).await.unwrap_or_default();
             match silence {
                 None if is_reached || is_over => return Ok(link),
                 Some(age) if is_over || began.elapsed() > SILENCE_LIMIT => bail!(
@@ -348,7 +368,7 @@ async fn wait_for_link(
             eprintln!("waiting for {}: {now}", args.name);
             printed = now;
         }
-        tokio::time::sleep(POLL_INTERVAL).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -367,6 +387,65 @@ mod tests {
             expires_at: Some("2026-11-21T12:00:00.4Z".parse().unwrap()),
             steps: Vec::new(),
         }
+    }
+
+    /// A hub that has not looked at the cluster; it answers from this time on.
+    fn idle_hub(from: Instant) -> Client {
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let cluster = json!({
+                "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster",
+                "metadata": {"name": "east"}, "spec": {"clusterSource": {"agent": {}}},
+            });
+            let missing = json!({"kind": "Status", "code": 404, "reason": "NotFound"});
+            let (code, body) = match request.uri().path().contains("/multikueueclusters/") {
+                true if Instant::now() < from => (503, json!({"kind": "Status", "code": 503})),
+                true => (200, cluster),
+                false => (404, missing),
+            };
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            let response = http::Response::builder().status(code).body(body).unwrap();
+            std::future::ready(Ok::<_, std::convert::Infallible>(response))
+        });
+        Client::new(service, "default")
+    }
+
+    fn args() -> Args {
+        use clap::Parser as _;
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            args: Args,
+        }
+        Command::parse_from(["add", "east"]).args
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_for_the_hub_share_one_deadline() {
+        let began = Instant::now();
+        let deadline = Deadline::after(Duration::from_secs(120));
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        let hub = idle_hub(began);
+        let link = wait_for_link(&hub, &args(), Until::Seen, deadline).await.unwrap();
+        assert_eq!((link, began.elapsed()), (None, Duration::from_millis(119_500)));
+        let link = wait_for_link(&hub, &args(), Until::Connected(None), deadline).await.unwrap();
+        assert_eq!((link, began.elapsed()), (None, Duration::from_secs(120)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_for_the_hub_outlives_an_outage() {
+        let began = Instant::now();
+        let deadline = Deadline::after(Duration::from_secs(120));
+        let hub = idle_hub(began + Duration::from_secs(30));
+        let link = wait_for_link(&hub, &args(), Until::Seen, deadline).await.unwrap();
+        assert_eq!((link, began.elapsed()), (None, Duration::from_millis(119_500)));
+        let hub = idle_hub(began + Duration::from_secs(3600));
+        let deadline = Deadline::after(Duration::from_secs(60));
+        let error = wait_for_link(&hub, &args(), Until::Connected(None), deadline).await;
+        let error = format!("{:#}", error.unwrap_err());
+        assert!(
+            error.starts_with("after 1m of waiting until east is connected: reading the cluster"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! `switchyard cluster remove NAME`.
 
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 use switchyard_api::v1beta2::{LocationType, MultiKueueCluster, MultiKueueConfig};
 
+use crate::deadline::Deadline;
 use crate::output::{counted, is_or_are};
 use crate::{Output, confirm, operate, wait};
 
@@ -61,6 +62,7 @@ pub struct Removed {
 /// When the cluster does not exist, or still has jobs and `--yes` is missing, or the caller lacks
 /// the right.
 pub async fn run(client: Client, args: &Args) -> anyhow::Result<String> {
+    let deadline = Deadline::after(args.timeout);
     let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
     let cluster = operate::get_cluster(&clusters, &args.name).await?;
     let workloads = operate::count_workloads(client.clone(), &args.name).await?;
@@ -97,8 +99,8 @@ pub async fn run(client: Client, args: &Args) -> anyhow::Result<String> {
         })?;
     }
     if args.wait {
-        let began = Instant::now();
-        wait::poll(args.timeout, async || {
+        let goal = format!("{} is gone", args.name);
+        wait::poll(deadline, &goal, async || {
             let found = clusters.get_opt(&args.name).await;
             let found = found.map_err(|error| crate::with_hint(&error, "reading the cluster"))?;
             // A MultiKueueCluster that was made again has another uid.
@@ -108,8 +110,7 @@ pub async fn run(client: Client, args: &Args) -> anyhow::Result<String> {
             })
         })
         .await?;
-        let left = args.timeout.saturating_sub(began.elapsed()).max(Duration::from_secs(1));
-        operate::await_empty(&client, &args.name, left).await?;
+        operate::await_empty(&client, &args.name, deadline).await?;
         removed.is_empty = true;
     }
     args.output.render(&removed, text)

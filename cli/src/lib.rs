@@ -15,6 +15,7 @@ pub mod command;
 pub mod completion;
 mod confirm;
 pub mod copies;
+mod deadline;
 pub mod describe;
 pub mod events;
 pub mod explain;
@@ -25,16 +26,19 @@ pub mod hand_back;
 pub mod help;
 mod job_row;
 pub mod join_token;
+mod kubeconfig;
 pub mod move_job;
 #[cfg(test)]
 mod old_names;
 pub mod operate;
 pub mod orphans;
+mod outage;
 pub mod output;
 mod paint;
 pub mod preflight;
 pub mod reference;
 pub mod replay;
+mod request;
 pub mod status;
 pub mod table;
 pub mod version;
@@ -46,12 +50,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use switchyard_platform::api_server;
 
 pub use command::{Args, Command};
 use command::{ClusterCommand, DebugCommand, MigrateCommand, RecoverCommand};
 pub use output::Output;
+pub use request::message;
+pub(crate) use request::{cause, with_hint, with_required_right};
 
 /// Default namespace of the hub, as in `deploy/rbac`.
 pub const DEFAULT_HUB_NAMESPACE: &str = "switchyard-system";
@@ -215,65 +219,19 @@ async fn connect(
     path: Option<&Path>,
     context: Option<&str>,
 ) -> anyhow::Result<(kube::Client, String)> {
-    const ADVICE: &str = "name the hub's kubeconfig with --kubeconfig or $KUBECONFIG";
-    let options =
-        KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-    let mut config = match path {
-        Some(path) => {
-            let flag = format!("--kubeconfig {}", path.display());
-            let kubeconfig =
-                Kubeconfig::read_from(path).map_err(|error| anyhow!("{flag}: {error}"))?;
-            let config = api_server::of_kubeconfig(kubeconfig, &options).await;
-            config.map_err(|error| anyhow!("{flag}: {error}"))?
-        }
-        None if context.is_some() => {
-            let kubeconfig = Kubeconfig::read().map_err(|error| anyhow!("{error}; {ADVICE}"))?;
-            let config = api_server::of_kubeconfig(kubeconfig, &options).await;
-            config.map_err(|error| anyhow!("{error}; {ADVICE}"))?
-        }
-        None => api_server::infer().await.map_err(|error| anyhow!("{error}; {ADVICE}"))?,
-    };
+    let (mut config, source) = kubeconfig::load(path, context).await?;
     config.read_timeout = Some(READ_TIME);
     config.default_retry = false;
     let namespace = config.default_namespace.clone();
-    Ok((kube::Client::try_from(config).context("the kubeconfig cannot be used")?, namespace))
-}
-
-/// An error with the most likely remedy.
-fn with_hint(error: &kube::Error, doing: &str) -> anyhow::Error {
-    let hint = match error {
-        kube::Error::Api(status) if status.is_not_found() => {
-            "; is this the hub, and are its CRDs installed (kubectl apply -f deploy/crds)?"
-        }
-        kube::Error::Api(status) if status.is_forbidden() => {
-            "; the role switchyard-viewer of deploy/rbac allows it"
-        }
-        kube::Error::Api(_) => "",
-        _ => "; can the cluster be reached with kubectl?",
-    };
-    anyhow!("{doing}: {}{hint}", cause(error))
-}
-
-/// The API server's message, or the last cause of an error, such as "Connection refused".
-fn cause(error: &kube::Error) -> String {
-    if let kube::Error::Api(status) = error {
-        return status.message.clone();
-    }
-    let mut last: &dyn std::error::Error = error;
-    while let Some(cause) = last.source() {
-        last = cause;
-    }
-    last.to_string()
-}
-
-/// As [`with_hint`], for a change, with the right that it needs.
-fn with_required_right(error: &kube::Error, doing: &str, right: &str) -> anyhow::Error {
-    match error {
-        kube::Error::Api(status) if status.is_forbidden() => {
-            anyhow::anyhow!("{doing}: {error}; it takes the right to {right}")
-        }
-        _ => with_hint(error, doing),
-    }
+    let program = config.auth_info.exec.as_ref().and_then(|exec| exec.command.clone());
+    let client = kube::Client::try_from(config).map_err(|error| match (&error, program) {
+        (kube::Error::Auth(_), Some(program)) => anyhow!(
+            "{source}: its user has the credential from the program \"{program}\", which fails: {}",
+            cause(&error)
+        ),
+        _ => anyhow!("{source} cannot be used: {}", cause(&error)),
+    })?;
+    Ok((client, namespace))
 }
 
 #[cfg(test)]
@@ -283,12 +241,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn missing_kubeconfig_is_named_once() {
-        let error = connect(Some(Path::new("/nonexistent")), None).await.err().unwrap();
-        assert_eq!(
-            format!("{error:#}"),
-            "--kubeconfig /nonexistent: failed to read kubeconfig from '\"/nonexistent\"': No such file or directory (os \
-             error 2)"
+    async fn failing_credential_program_is_named() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = "{current-context: a, contexts: [{name: a, context: {cluster: x, user: u}}], \
+             clusters: [{name: x, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {exec: \
+             {apiVersion: client.authentication.k8s.io/v1, command: no-such-program, interactiveMode: Never}}}]}";
+        std::fs::write(file.path(), text).unwrap();
+        let error = connect(Some(file.path()), None).await.err().unwrap().to_string();
+        assert!(
+            error.ends_with(
+                "its user has the credential from the program \"no-such-program\", which fails: No such file or directory (os error 2)"
+            ),
+            "{error}"
         );
     }
 

@@ -19,7 +19,7 @@ async fn main() -> std::process::ExitCode {
     match switchyard::run(args, &mut std::io::stdout().lock()).await {
         Ok(exit_status) => exit_status.into(),
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", switchyard::message(&error));
             std::process::ExitCode::FAILURE
         }
     }

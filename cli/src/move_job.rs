@@ -9,6 +9,7 @@ use serde::Serialize;
 use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_api::{conditions, names};
 
+use crate::deadline::Deadline;
 use crate::find::{find, follows};
 use crate::job_row::row;
 use crate::{Output, operate, wait};
@@ -63,6 +64,7 @@ pub struct Move {
 /// rights.
 pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::Result<String> {
     let namespace = args.namespace.as_deref().unwrap_or(namespace);
+    let deadline = Deadline::after(args.timeout);
     let target = operate::get_cluster(&Api::all(client.clone()), &args.to).await?;
     let workloads: Api<Workload> = Api::namespaced(client, namespace);
     let all = crate::status::list(&workloads).await;
@@ -74,7 +76,7 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
         operate::annotate_workload(&workloads, &plan.workload, names::MOVE, &value).await?;
     }
     if args.wait {
-        let job = arrived(&workloads, &plan, args.timeout).await?;
+        let job = arrived(&workloads, &plan, deadline).await?;
         plan.has_arrived = true;
         return args.output.render(&plan, |plan| format!("{job} is on {}.\n", plan.to));
     }
@@ -85,9 +87,10 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
 async fn arrived(
     workloads: &Api<Workload>,
     plan: &Move,
-    timeout: Duration,
+    deadline: Deadline,
 ) -> anyhow::Result<String> {
-    wait::poll(timeout, async || {
+    let goal = format!("{} is on {}", plan.workload, plan.to);
+    wait::poll(deadline, &goal, async || {
         let found = workloads.get_opt(&plan.workload).await;
         let found = found.map_err(|error| crate::with_hint(&error, "reading the workload"))?;
         let Some(workload) = found else { bail!("{} was deleted", plan.workload) };

@@ -15,9 +15,11 @@ use serde_json::{Value, json};
 use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_api::{conditions, names};
 
+use crate::deadline::Deadline;
 use crate::follow::{Change, follow};
+use crate::outage::Outage;
 use crate::output::{counted, is_or_are};
-use crate::{Output, confirm, wait};
+use crate::{Output, confirm, request};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -146,6 +148,11 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
         Command::DeclareLost(lost) => (&lost.cluster, "declare-lost"),
         Command::TrustCopies(trust) => (&trust.cluster, "trust-copies"),
     };
+    let deadline = match command {
+        Command::Drain(drain) if drain.wait => Some(Deadline::after(drain.timeout)),
+        Command::DeclareLost(lost) if lost.wait => Some(Deadline::after(lost.timeout)),
+        _ => None,
+    };
     let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
     let cluster = get_cluster(&clusters, &named.name).await?;
     let workloads = count_workloads(client.clone(), &named.name).await?;
@@ -185,13 +192,8 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
     if !named.dry_run {
         annotate_cluster(&clusters, &named.name, &annotations).await?;
     }
-    let wait = match command {
-        Command::Drain(drain) => drain.wait.then_some(drain.timeout),
-        Command::DeclareLost(lost) => lost.wait.then_some(lost.timeout),
-        _ => None,
-    };
-    if let Some(timeout) = wait {
-        await_empty(&client, &named.name, timeout).await?;
+    if let Some(deadline) = deadline {
+        await_empty(&client, &named.name, deadline).await?;
         done.is_drained = true;
     }
     named.output.render(&done, render_text)
@@ -263,29 +265,35 @@ impl Remaining {
 pub(crate) async fn await_empty(
     client: &kube::Client,
     cluster: &str,
-    timeout: Duration,
+    deadline: Deadline,
 ) -> anyhow::Result<()> {
-    let mut remaining = Remaining::default();
-    match tokio::time::timeout(timeout, until_empty(client, cluster, &mut remaining)).await {
-        Ok(result) => result,
-        Err(_) if remaining.is_complete => bail!(
-            "after {}, {cluster} still has {}; `switchyard get jobs -A --cluster {cluster}` lists them",
-            wait::shown(timeout),
-            counted(remaining.workloads.len(), "workload")
-        ),
-        Err(_) => bail!("the Workloads were not read within {}", wait::shown(timeout)),
+    let (mut remaining, mut outage) = (Remaining::default(), Outage::default());
+    let empty = until_empty(client, cluster, &mut remaining, &mut outage);
+    if let Ok(result) = tokio::time::timeout_at(deadline.end_of_wait(), empty).await {
+        return result;
     }
+    let state = remaining.is_complete.then(|| {
+        format!(
+            "{cluster} still has {}; `switchyard get jobs -A --cluster {cluster}` lists them",
+            counted(remaining.workloads.len(), "workload")
+        )
+    });
+    let error = match (&state, outage.into_error()) {
+        (None, None) => Some(request::no_answer()),
+        (_, error) => error,
+    };
+    Err(deadline.missed(&format!("no workload is on {cluster}"), state.as_deref(), error))
 }
 
 async fn until_empty(
     client: &kube::Client,
     cluster: &str,
     remaining: &mut Remaining,
+    outage: &mut Outage,
 ) -> anyhow::Result<()> {
     let workloads: Api<Workload> = Api::all(client.clone());
-    let interrupted = |error: &_| eprintln!("the watch was interrupted: {error}");
     let mut before = None;
-    follow(&workloads, None, interrupted, async |change: Change<Workload>| {
+    follow(&workloads, None, outage, async |change: Change<Workload>| {
         remaining.record(&change, cluster);
         let left = remaining.workloads.len();
         if !remaining.is_complete {

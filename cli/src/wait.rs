@@ -1,22 +1,24 @@
 //! `switchyard wait JOB --for STATE`.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::ValueEnum;
 use jiff::SignedDuration;
-use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::Workload;
+use tokio::time::{Instant, sleep_until};
 
 use crate::ExitStatus;
+use crate::deadline::{Deadline, shown};
 use crate::find::{find, is_meant};
 use crate::follow::{Change, follow};
 use crate::job_row::{JobRow, JobState, row};
+use crate::outage::Outage;
+use crate::request;
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
@@ -72,41 +74,40 @@ pub(crate) fn seconds_up_to_an_hour(text: &str) -> Result<u64, String> {
     })
 }
 
-/// A timeout as users write it.
-pub(crate) fn shown(timeout: Duration) -> String {
-    SignedDuration::try_from(timeout)
-        .map_or_else(|_| format!("{timeout:?}"), |it| format!("{it:#}"))
-}
-
 /// A year. Deadlines of longer waits could not be represented.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Interval of [`poll`].
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Calls `look` each second until it breaks. Prints each new state on stderr.
+/// Calls `look` each second until it breaks or the deadline passes, and prints each new state on
+/// stderr. `goal` follows "until".
 ///
 /// # Errors
-/// Errors of `look`, and after the timeout, with the last state.
+/// Errors of `look` that stay, and at the deadline, with the last state.
 pub(crate) async fn poll<T>(
-    timeout: Duration,
+    deadline: Deadline,
+    goal: &str,
     mut look: impl AsyncFnMut() -> anyhow::Result<ControlFlow<T, String>>,
 ) -> anyhow::Result<T> {
-    let end = tokio::time::Instant::now() + timeout;
-    let mut before = None;
+    let end = deadline.end_of_wait();
+    let mut outage = Outage::default();
+    let mut state: Option<String> = None;
     loop {
-        let state = match look().await? {
-            ControlFlow::Break(reached) => return Ok(reached),
-            ControlFlow::Continue(state) => state,
-        };
-        if before.as_ref() != Some(&state) {
-            eprintln!("{state}");
+        match outage.pass_until(end, look()).await? {
+            Some(ControlFlow::Break(reached)) => return Ok(reached),
+            Some(ControlFlow::Continue(now)) => {
+                if state.as_ref() != Some(&now) {
+                    eprintln!("{now}");
+                }
+                state = Some(now);
+            }
+            None => {}
         }
-        if tokio::time::Instant::now() >= end {
-            bail!("after {}: {state}", shown(timeout));
+        sleep_until(end.min(Instant::now() + LOOK)).await;
+        if Instant::now() >= end {
+            return Err(deadline.missed(goal, state.as_deref(), outage.into_error()));
         }
-        before = Some(state);
-        tokio::time::sleep(LOOK).await;
     }
 }
 
@@ -137,9 +138,11 @@ fn step(state: JobState, goal: Goal) -> Step {
 pub async fn run(client: Client, namespace: &str, args: &Args) -> anyhow::Result<ExitStatus> {
     let namespace = args.namespace.as_deref().unwrap_or(namespace);
     let mut seen = Seen::default();
-    match tokio::time::timeout(args.timeout, until(client, namespace, args, &mut seen)).await {
+    let mut outage = Outage::new(args.quiet);
+    let reached = until(client, namespace, args, &mut seen, &mut outage);
+    match tokio::time::timeout(args.timeout, reached).await {
         Ok(status) => status,
-        Err(_) => bail!("timed out after {}: {}", shown(args.timeout), seen.text(namespace, args)),
+        Err(_) => Err(seen.missed(namespace, args, outage.into_error())),
     }
 }
 
@@ -149,17 +152,24 @@ struct Seen {
     /// The Workloads of the job, by uid.
     workloads: BTreeMap<String, Workload>,
     row: Option<JobRow>,
-    /// The error that the last request ended with.
-    error: Option<String>,
+    /// Whether all that exist were read.
+    is_complete: bool,
 }
 
 impl Seen {
-    fn text(&self, namespace: &str, args: &Args) -> String {
-        match (&self.row, &self.error) {
-            (Some(row), _) => line(row),
-            (None, Some(error)) => error.clone(),
+    /// The error at the deadline, with that of the last request.
+    fn missed(&self, namespace: &str, args: &Args, error: Option<anyhow::Error>) -> anyhow::Error {
+        let late = format!("timed out after {}", shown(args.timeout));
+        match (&self.row, error) {
+            (Some(row), None) => anyhow!("{late}: {}", line(row)),
+            (Some(row), Some(error)) => error.context(format!("{late} ({})", line(row))),
+            (None, Some(error)) => error.context(late),
+            (None, None) if !self.is_complete => request::no_answer().context(late),
             (None, None) => {
-                format!("no workload or queued job \"{}\" in namespace {namespace}", args.job)
+                anyhow!(
+                    "{late}: no workload or queued job \"{}\" in namespace {namespace}",
+                    args.job
+                )
             }
         }
     }
@@ -170,21 +180,25 @@ async fn until(
     namespace: &str,
     args: &Args,
     seen: &mut Seen,
+    outage: &mut Outage,
 ) -> anyhow::Result<ExitStatus> {
     let api: Api<Workload> = Api::namespaced(client, namespace);
-    let error = RefCell::new(None);
-    let interrupted = |it: &watcher::Error| {
-        if !args.quiet {
-            eprintln!("the watch was interrupted: {it}");
-        }
-        *error.borrow_mut() = Some(it.to_string());
-    };
-    follow(&api, None, interrupted, async |event: Change<Workload>| {
-        seen.error = error.borrow_mut().take();
+    follow(&api, None, outage, async |event: Change<Workload>| {
         let (workload, is_deleted) = match event {
             Change::Applied(workload) => (workload, false),
             Change::Deleted(workload) => (workload, true),
-            Change::Began | Change::Complete => return Ok(ControlFlow::Continue(())),
+            Change::Began => {
+                seen.workloads.clear();
+                return Ok(ControlFlow::Continue(()));
+            }
+            Change::Complete => {
+                seen.is_complete = true;
+                // It was deleted while the connection was lost.
+                if seen.workloads.is_empty() && seen.row.is_some() {
+                    bail!("{} was deleted", args.job);
+                }
+                return Ok(ControlFlow::Continue(()));
+            }
         };
         if !is_meant(&workload, &args.job) {
             return Ok(ControlFlow::Continue(()));
@@ -238,6 +252,8 @@ fn line(row: &JobRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::follow::samples::{client, event, objects, status};
+    use crate::request::samples::{answer, reset};
 
     #[test]
     fn each_goal_is_reached_by_its_states() {
@@ -272,10 +288,12 @@ mod tests {
         assert_eq!(shown(Duration::from_secs(2)), "2s");
     }
 
+    const MINUTE: Duration = Duration::from_secs(60);
+
     #[tokio::test(start_paused = true)]
     async fn poll_ends_with_the_state_or_the_timeout() {
         let mut left = 3;
-        let reached = poll(Duration::from_secs(60), async || {
+        let reached = poll(Deadline::after(MINUTE), "it is done", async || {
             left -= 1;
             Ok(if left == 0 {
                 ControlFlow::Break("done")
@@ -284,10 +302,82 @@ mod tests {
             })
         });
         assert_eq!(reached.await.unwrap(), "done");
-        let never = poll::<()>(Duration::from_secs(60), async || {
+        let never = poll::<()>(Deadline::after(MINUTE), "it is done", async || {
             Ok(ControlFlow::Continue("1 left".to_owned()))
         });
         assert_eq!(never.await.unwrap_err().to_string(), "after 1m: 1 left");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn poll_outlives_an_outage_and_ends_with_a_refusal() {
+        let began = Instant::now();
+        let down = Duration::from_secs(20);
+        let reached =
+            poll(Deadline::after(MINUTE), "it is done", async || match began.elapsed() < down {
+                true => Err(crate::with_hint(&reset(), "reading")),
+                false => Ok(ControlFlow::Break("done")),
+            });
+        assert_eq!(reached.await.unwrap(), "done");
+        assert_eq!(began.elapsed(), down);
+        let began = Instant::now();
+        let refused = poll::<()>(Deadline::after(MINUTE), "it is done", async || {
+            Err(crate::with_hint(&answer(403), "reading"))
+        });
+        assert!(refused.await.unwrap_err().to_string().starts_with("reading: no"));
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        let lost = poll::<()>(Deadline::after(MINUTE), "it is done", async || {
+            Err(crate::with_hint(&answer(503), "reading"))
+        });
+        assert_eq!(
+            format!("{:#}", lost.await.unwrap_err()),
+            "after 1m of waiting until it is done: reading: no"
+        );
+        assert_eq!(began.elapsed(), MINUTE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn poll_gives_up_a_request_without_an_answer() {
+        let began = Instant::now();
+        let silent = poll::<()>(Deadline::after(MINUTE), "it is done", async || {
+            std::future::pending().await
+        });
+        let error = format!("{:#}", silent.await.unwrap_err());
+        assert!(
+            error.starts_with(
+                "after 1m of waiting until it is done: the API server has not answered"
+            ),
+            "{error}"
+        );
+        assert_eq!(began.elapsed(), MINUTE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn job_that_was_deleted_during_an_outage_ends_the_wait() {
+        let job = serde_json::json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {"name": "train", "namespace": "ns", "uid": "u", "resourceVersion": "7"},
+            "spec": {"podSets": []},
+        });
+        let there = || objects(std::slice::from_ref(&job));
+        let expired = event("ERROR", &status(410));
+        let answers = vec![there(), None, there(), expired, objects(&[])];
+        let args = Args {
+            job: "train".into(),
+            goal: Goal::Finished,
+            timeout: MINUTE,
+            namespace: None,
+            quiet: true,
+        };
+        let error = run(client(answers), "ns", &args).await.unwrap_err();
+        assert_eq!(error.to_string(), "train was deleted");
+        let lost = run(client(vec![there(), None, None]), "ns", &args).await.unwrap_err();
+        let lost = format!("{lost:#}");
+        assert!(
+            lost.starts_with(
+                "timed out after 1m (train: Pending: not looked at yet): watching: connection reset"
+            ),
+            "{lost}"
+        );
     }
 
     #[test]

@@ -65,7 +65,12 @@ impl ProxyFlag {
         self.select_with(hub, |name| std::env::var(name).ok())
     }
 
-    fn select_with(
+    /// As [`Self::select`], with these variables instead of this process's.
+    ///
+    /// # Errors
+    ///
+    /// The flag or the variable with an invalid URL.
+    pub fn select_with(
         &self,
         hub: &HubAddress,
         variable: impl Fn(&str) -> Option<String>,

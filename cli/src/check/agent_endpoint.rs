@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{PodSpec, Secret, Service};
+use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::ResourceExt as _;
 use switchyard_agent::HubAddress;
-use switchyard_agent::proxy::ProxyFlag;
 use switchyard_agent::route::Route;
 use switchyard_agent::tls::{self, Pin};
 use switchyard_hub_pki::ca;
 use switchyard_hub_pki::store::ADDRESS_KEY;
 use switchyard_platform::authority::authority;
 
+use super::agent_proxy::{self, AgentProxy, Way, agent_pod};
 use super::explain::CheckName;
 use super::facts::ClusterFacts;
 use super::mode::Mode;
@@ -58,7 +58,7 @@ pub(super) async fn check_hub(facts: &ClusterFacts) -> Vec<Line> {
             "the Secret switchyard-hub-ca holds no CA certificate",
             "restore the Secret from a backup, or delete it and enrol each agent again",
         ),
-        (Some(address), Some(pin)) => probe(CHECK, &address, &pin, &ProxyFlag::default()).await,
+        (Some(address), Some(pin)) => probe(CHECK, &address, &pin, &AgentProxy::default()).await,
     });
     lines
 }
@@ -68,16 +68,15 @@ pub(super) async fn check_agent(facts: &ClusterFacts) -> Vec<Line> {
     const CHECK: CheckName = CheckName::HubReachable;
     let mend = "on the hub, `switchyard cluster add NAME` makes the Secret";
     let name = &facts.join_secret;
-    let join = match &facts.join {
-        Ok(Some(join)) => join.data.clone().unwrap_or_default(),
+    match &facts.join {
+        Ok(Some(_)) => {}
         Ok(None) if facts.deployment().is_none() => return Vec::new(),
         Ok(None) => {
             return vec![Line::failure(CHECK, format!("there is no Secret {name}"), mend)];
         }
         Err(error) => return vec![Line::unread(CHECK, error)],
-    };
-    let text =
-        |key: &str| join.get(key).map(|value| String::from_utf8_lossy(&value.0).trim().to_owned());
+    }
+    let text = |key: &str| join_text(facts, key);
     let (Some(address), Some(pin)) = (text("hub"), text("hub-ca-sha256")) else {
         return vec![Line::failure(
             CHECK,
@@ -89,26 +88,46 @@ pub(super) async fn check_agent(facts: &ClusterFacts) -> Vec<Line> {
         Ok(proxy) => probe(CHECK, &address, &pin, proxy).await,
         Err(error) => Line::unread(CHECK, error),
     }];
+    lines.extend(facts.proxy.as_ref().ok().and_then(AgentProxy::check_api_server));
     let has_token = text("token").is_some_and(|token| !token.is_empty());
     lines.extend(match (&facts.identity, has_token) {
         (Ok(None), false) => {
             Some(Line::failure(CHECK, "the agent has neither an identity nor a token", mend))
         }
-        (Ok(None), true) => Some(Line::warning(
-            CHECK,
-            format!("the agent has not enrolled: the hub has not accepted the token of the Secret {name}"),
-            "the agent's log has the hub's answer. A token is valid once, for a time, and for one cluster: on the hub, \
-             `switchyard cluster add NAME` makes a new one",
-        )),
+        (Ok(None), true) => Some(not_enrolled(facts, &address)),
         _ => None,
     });
     lines
 }
 
-/// The template of the agent's pods.
-fn agent_pod(deployments: &[Deployment]) -> Option<&PodSpec> {
-    let agent = deployments.iter().find(|it| it.name_any() == Mode::Agent.name())?;
-    agent.spec.as_ref()?.template.spec.as_ref()
+/// The line about an agent with a token and no identity.
+fn not_enrolled(facts: &ClusterFacts, address: &str) -> Line {
+    const MEND: &str = "the agent's log has the hub's answer. A token is valid once, for a time, and for one cluster: on the hub, \
+                        `switchyard cluster add NAME` makes a new one";
+    let hub = address.parse::<HubAddress>().ok();
+    let way = hub.as_ref().zip(facts.proxy.as_ref().ok()).and_then(|(hub, it)| it.way(hub).ok());
+    // The proxy of this machine is no matter of the agent's.
+    let way = way.unwrap_or_default();
+    let proxy = way.proxy.as_ref().filter(|_| way.is_of_pods).zip(hub.as_ref());
+    let name = &facts.join_secret;
+    let message = format!(
+        "the agent has not enrolled: the hub has not accepted the token of the Secret {name}"
+    );
+    match proxy {
+        None => Line::warning(CheckName::HubReachable, message, MEND),
+        Some((proxy, hub)) => Line::warning(
+            CheckName::HubReachable,
+            format!("{message}, which the agent sends{way}"),
+            format!("{MEND}. Or {}", agent_proxy::mend(hub, proxy)),
+        ),
+    }
+}
+
+/// A text of the Secret with the join token.
+pub(super) fn join_text(facts: &ClusterFacts, key: &str) -> Option<String> {
+    let join = facts.join.as_ref().ok()?.as_ref()?;
+    let value = join.data.as_ref()?.get(key)?;
+    Some(String::from_utf8_lossy(&value.0).trim().to_owned())
 }
 
 /// The Secret with the join token that the agent mounts.
@@ -118,34 +137,6 @@ pub(crate) fn join_secret(deployments: &[Deployment]) -> String {
     let mounted = volumes.find(|it| it.name == JOIN_VOLUME).and_then(|it| it.secret.as_ref());
     let named = mounted.and_then(|secret| secret.secret_name.clone());
     named.unwrap_or_else(|| JOIN_SECRET.to_owned())
-}
-
-/// The variable of the agent's pods with the proxy to the hub.
-const PROXY_VARIABLE: &str = "SWITCHYARD_PROXY";
-
-/// Where the agent's pods have the proxy from.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum ProxySource {
-    /// The variable's value; empty without the variable.
-    Value(String),
-    Secret {
-        name: String,
-        key: String,
-    },
-}
-
-/// The proxy of the agent's Deployment.
-pub(super) fn proxy(deployments: &[Deployment]) -> ProxySource {
-    let mut variables = agent_pod(deployments)
-        .into_iter()
-        .flat_map(|pod| &pod.containers)
-        .flat_map(|container| container.env.iter().flatten());
-    let variable = variables.find(|it| it.name == PROXY_VARIABLE);
-    let secret = variable.and_then(|it| it.value_from.as_ref()?.secret_key_ref.clone());
-    match secret {
-        Some(secret) => ProxySource::Secret { name: secret.name, key: secret.key },
-        None => ProxySource::Value(variable.and_then(|it| it.value.clone()).unwrap_or_default()),
-    }
 }
 
 /// The Service and the pods behind it.
@@ -211,7 +202,7 @@ fn pin(secret: &Secret) -> Option<String> {
 }
 
 /// Connects like an agent that enrols.
-async fn probe(check: CheckName, address: &str, pin: &str, proxy: &ProxyFlag) -> Line {
+async fn probe(check: CheckName, address: &str, pin: &str, proxy: &AgentProxy) -> Line {
     let (hub, pin): (HubAddress, Pin) = match (address.parse(), pin.parse()) {
         (Ok(hub), Ok(pin)) => (hub, pin),
         _ => {
@@ -223,29 +214,30 @@ async fn probe(check: CheckName, address: &str, pin: &str, proxy: &ProxyFlag) ->
             );
         }
     };
-    let proxy = match proxy.select(&hub) {
-        Ok(proxy) => proxy,
+    let way = match proxy.way(&hub) {
+        Ok(way) => way,
         Err(error) => {
             return Line::failure(
                 check,
                 error.to_string(),
-                "correct the proxy: agent.proxy or the Secret of agent.proxySecret on a worker, else HTTPS_PROXY on this machine",
+                "correct the proxy: on a worker agent.proxy, the Secret of agent.proxySecret, or HTTPS_PROXY of the agent's pods; \
+                 else HTTPS_PROXY on this machine",
             );
         }
     };
-    let through =
-        proxy.as_ref().map(|proxy| format!(" through the proxy {proxy}")).unwrap_or_default();
-    match tokio::time::timeout(DEADLINE, tls::probe(&Route::new(hub, proxy), &pin)).await {
-        Ok(Ok(())) => Line::ok(check, format!("the hub answers at {address}{through}")),
-        Ok(Err(error)) => unreachable(check, address, &error.to_string()),
+    let route = Route::new(hub.clone(), way.proxy.clone());
+    match tokio::time::timeout(DEADLINE, tls::probe(&route, &pin)).await {
+        Ok(Ok(())) => Line::ok(check, format!("the hub answers at {address}{way}")),
+        Ok(Err(error)) => unreachable(check, &hub, address, &way, &error.to_string()),
         Err(_) => {
-            unreachable(check, address, &format!("no answer within {} s", DEADLINE.as_secs()))
+            let error = format!("no answer within {} s", DEADLINE.as_secs());
+            unreachable(check, &hub, address, &way, &error)
         }
     }
 }
 
 /// The line for a failed connection.
-fn unreachable(check: CheckName, address: &str, error: &str) -> Line {
+fn unreachable(check: CheckName, hub: &HubAddress, address: &str, way: &Way, error: &str) -> Line {
     if super::skew::is_out_of_date(error) {
         return super::skew::certificate_out_of_date(check, address, error);
     }
@@ -253,14 +245,18 @@ fn unreachable(check: CheckName, address: &str, error: &str) -> Line {
     if other.iter().any(|word| error.contains(word)) {
         return Line::failure(
             check,
-            format!("what answers at {address} is not the hub: {error}"),
+            format!("what answers at {address}{way} is not the hub: {error}"),
             "let TLS pass through to the hub: a load balancer, ingress or proxy in between must forward TCP (layer 4), and not end TLS",
         );
     }
+    let mend = match &way.proxy {
+        Some(proxy) => agent_proxy::mend(hub, proxy),
+        None => "see whether the workers reach it: the name resolves, the load balancer has an address, firewalls let the port through".to_owned(),
+    };
     Line::warning(
         check,
-        format!("{address} cannot be reached from this machine: {error}"),
-        "see whether the workers reach it: the name resolves, the load balancer has an address, firewalls let the port through",
+        format!("{address} cannot be reached from this machine{way}: {error}"),
+        mend,
     )
 }
 
@@ -335,23 +331,8 @@ mod tests {
         lines.into_iter().map(|it| format!("{:?}: {}", it.outcome, it.message)).collect()
     }
 
-    #[test]
-    fn proxy_is_that_of_the_agents_pods() {
-        let with = |env: serde_json::Value| {
-            let containers = json!([{"name": "agent", "env": env}]);
-            let spec = json!({"selector": {}, "template": {"spec": {"containers": containers}}});
-            let deployment = json!({"metadata": {"name": "switchyard-agent"}, "spec": spec});
-            proxy(&[serde_json::from_value(deployment).unwrap()])
-        };
-        let url =
-            json!([{"name": "X", "value": "x"}, {"name": "SWITCHYARD_PROXY", "value": "http://p"}]);
-        assert_eq!(with(url), ProxySource::Value("http://p".to_owned()));
-        let reference = json!({"secretKeyRef": {"name": "mine", "key": "proxy"}});
-        let secret = json!([{"name": "SWITCHYARD_PROXY", "valueFrom": reference}]);
-        let expected = ProxySource::Secret { name: "mine".to_owned(), key: "proxy".to_owned() };
-        assert_eq!(with(secret), expected);
-        assert_eq!(with(json!([])), ProxySource::Value(String::new()));
-        assert_eq!(proxy(&[]), ProxySource::Value(String::new()));
+    fn with_flag(url: &str) -> AgentProxy {
+        AgentProxy::new([("SWITCHYARD_PROXY", url.to_owned())].into(), false)
     }
 
     #[tokio::test]
@@ -368,15 +349,18 @@ mod tests {
             let mut rest = Vec::new();
             let _ = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut rest).await;
         });
-        let proxy = ProxyFlag::from(format!("http://user:s3cret@{address}").as_str());
+        let proxy = with_flag(&format!("http://user:s3cret@{address}"));
         let line = probe(CHECK, "https://hub.example:7443", &"0".repeat(64), &proxy).await;
         assert_eq!(line.outcome, Outcome::Warning);
         let expected = format!(
             "the proxy {address} answered 403 Forbidden to CONNECT hub.example:7443: allow CONNECT"
         );
         assert!(line.message.contains(&expected), "{}", line.message);
-        assert!(!line.message.contains("s3cret"), "{}", line.message);
-        let bad = probe(CHECK, "https://hub", &"0".repeat(64), &"ftp://proxy".into()).await;
+        let (message, mend) = (line.message, line.mend.unwrap());
+        assert!(!message.contains("s3cret") && !mend.contains("s3cret"), "{message}, {mend}");
+        let step = format!("see whether {address} allows CONNECT to hub.example:7443");
+        assert!(mend.starts_with(&step), "{mend}");
+        let bad = probe(CHECK, "https://hub", &"0".repeat(64), &with_flag("ftp://proxy")).await;
         assert_eq!(bad.outcome, Outcome::Failure);
     }
 
@@ -394,6 +378,25 @@ mod tests {
         assert_eq!(told[1], "Failure: the agent has neither an identity nor a token");
     }
 
+    #[test]
+    fn agent_that_has_not_enrolled_is_shown_with_its_proxy() {
+        let mut facts = crate::check::tests::facts();
+        let message = |facts: &ClusterFacts| {
+            let line = not_enrolled(facts, "https://hub.example:7443");
+            (line.message, line.mend.unwrap())
+        };
+        assert!(message(&facts).0.ends_with("the token of the Secret switchyard-agent-join"));
+        facts.proxy = Ok(with_flag("http://user:s3cret@10.0.0.5:3128"));
+        let (told, mend) = message(&facts);
+        assert!(
+            told.ends_with(
+                "which the agent sends through the proxy 10.0.0.5:3128 (SWITCHYARD_PROXY of the agent's pods)"
+            ),
+            "{told}"
+        );
+        assert!(mend.contains("allows CONNECT to hub.example:7443"), "{mend}");
+    }
+
     #[tokio::test]
     async fn hub_that_does_not_answer_is_a_warning() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -409,16 +412,12 @@ mod tests {
 
     #[test]
     fn wrong_certificate_fails_and_no_answer_warns() {
-        let interception = unreachable(
-            CHECK,
-            "https://hub",
-            "the server's chain has no certificate with the hash of --hub-ca-sha256",
-        );
+        let hub: HubAddress = "https://hub".parse().unwrap();
+        let of = |error: &str| unreachable(CHECK, &hub, "https://hub", &Way::default(), error);
+        let interception =
+            of("the server's chain has no certificate with the hash of --hub-ca-sha256");
         assert_eq!(interception.outcome, Outcome::Failure);
         assert!(interception.mend.unwrap().contains("must forward TCP"));
-        assert_eq!(
-            unreachable(CHECK, "https://hub", "Connection refused").outcome,
-            Outcome::Warning
-        );
+        assert_eq!(of("Connection refused").outcome, Outcome::Warning);
     }
 }

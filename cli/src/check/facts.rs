@@ -1,5 +1,6 @@
 //! Reads the objects and answers of one cluster that the checks need. Switchyard need not run.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -18,12 +19,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
-use switchyard_agent::proxy::ProxyFlag;
 use switchyard_api::v1beta2::{
     AdmissionCheck, ClusterQueue, LocalQueue, MultiKueueCluster, MultiKueueConfig,
 };
 
-use super::agent_endpoint::ProxySource;
+use super::agent_proxy::{self, AgentProxy, Source};
 use super::mode::Mode;
 use super::{dry_run, rights};
 
@@ -68,8 +68,8 @@ pub(super) struct ClusterFacts {
     pub(super) join: ReadResult<Option<Secret>>,
     /// The name of that Secret.
     pub(super) join_secret: String,
-    /// The proxy of the agent's pods; none: that of this machine's environment.
-    pub(super) proxy: ReadResult<ProxyFlag>,
+    /// The proxy of the agent's pods.
+    pub(super) proxy: ReadResult<AgentProxy>,
     /// The agent's identity.
     pub(super) identity: ReadResult<Option<Secret>>,
     pub(super) services: ReadResult<Vec<Service>>,
@@ -100,8 +100,12 @@ impl ClusterFacts {
         let own = async |name: &str| {
             get(Api::<Secret>::namespaced(client.clone(), namespace), name).await
         };
-        let (server, crds, deployments, pods, lease) = join!(
-            server(client),
+        let server = server(client).await;
+        // Nothing else would be answered, and each request has its deadline.
+        if let Err(error) = &server {
+            return Self::unread(namespace, error);
+        }
+        let (crds, deployments, pods, lease) = join!(
             list(Api::all(c())),
             list(Api::namespaced(c(), namespace)),
             list(Api::namespaced(c(), namespace)),
@@ -116,15 +120,7 @@ impl ClusterFacts {
         let join_secret =
             super::agent_endpoint::join_secret(deployments.as_deref().unwrap_or_default());
         let (identity, join) = join!(own(switchyard_agent::identity::SECRET), own(&join_secret));
-        let proxy = match super::agent_endpoint::proxy(deployments.as_deref().unwrap_or_default()) {
-            ProxySource::Value(url) => Ok(ProxyFlag::from(url.as_str())),
-            ProxySource::Secret { name, key } => own(&name).await.and_then(|secret| {
-                let missing = || format!("the Secret {name} of the agent's proxy has no key {key}");
-                let url =
-                    secret.and_then(|secret| secret.data?.remove(&key)).ok_or_else(missing)?;
-                Ok(ProxyFlag::from(&*String::from_utf8_lossy(&url.0)))
-            }),
-        };
+        let proxy = read_proxy(client, namespace, deployments.as_deref().unwrap_or_default()).await;
         let (services, endpoints, configs, namespaces) = join!(
             list(Api::namespaced(c(), namespace)),
             list(Api::namespaced(c(), namespace)),
@@ -171,6 +167,40 @@ impl ClusterFacts {
                 dry_run::run(client, facts.local_queues.as_deref().unwrap_or_default()).await;
         }
         facts
+    }
+
+    /// The facts about a cluster that does not answer.
+    fn unread(namespace: &str, error: &str) -> Self {
+        fn no<T>(error: &str) -> ReadResult<T> {
+            Err(error.to_owned())
+        }
+        Self {
+            namespace: namespace.to_owned(),
+            server: no(error),
+            crds: no(error),
+            deployments: no(error),
+            pods: no(error),
+            lease: no(error),
+            mutating: no(error),
+            validating: no(error),
+            certificate: no(error),
+            authority: no(error),
+            join: no(error),
+            join_secret: String::new(),
+            proxy: no(error),
+            identity: no(error),
+            services: no(error),
+            endpoints: no(error),
+            configs: no(error),
+            namespaces: no(error),
+            clusters: no(error),
+            multikueue_configs: no(error),
+            checks: no(error),
+            cluster_queues: no(error),
+            local_queues: no(error),
+            denied: no(error),
+            dry_run: dry_run::DryRun::default(),
+        }
     }
 
     /// The installed mode; `None` without Switchyard.
@@ -227,6 +257,38 @@ impl ClusterFacts {
         let text = map.data.as_ref()?.get("controller_manager_config.yaml")?;
         switchyard_config::load(text).ok()
     }
+}
+
+/// The proxy by the variables of the agent's pods, with the Secrets and ConfigMaps behind them.
+async fn read_proxy(
+    client: &Client,
+    namespace: &str,
+    deployments: &[Deployment],
+) -> ReadResult<AgentProxy> {
+    let mut values = BTreeMap::new();
+    for (variable, source) in agent_proxy::sources(deployments) {
+        let missing = |kind: &str, name: &str, key: &str| {
+            format!("the {kind} {name} of the agent's {variable} has no key {key}")
+        };
+        let value = match source {
+            Source::Value(value) => value,
+            Source::Secret { name, key } => {
+                let found =
+                    get(Api::<Secret>::namespaced(client.clone(), namespace), &name).await?;
+                let value = found.and_then(|secret| secret.data?.remove(&key));
+                let value = value.ok_or_else(|| missing("Secret", &name, &key))?;
+                String::from_utf8_lossy(&value.0).into_owned()
+            }
+            Source::ConfigMap { name, key } => {
+                let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+                let found = get(maps, &name).await?;
+                let value = found.and_then(|map| map.data?.remove(&key));
+                value.ok_or_else(|| missing("ConfigMap", &name, &key))?
+            }
+        };
+        values.insert(variable, value);
+    }
+    Ok(AgentProxy::new(values, agent_proxy::has_kubeconfig_flag(deployments)))
 }
 
 fn seconds_since(server: &ReadResult<Server>, time: &MicroTime) -> i64 {

@@ -6,6 +6,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::{Value, json};
 
+use super::agent_proxy::AgentProxy;
 use super::dry_run::DryRun;
 use super::facts::{ClusterFacts, Server};
 use super::mode::Mode;
@@ -54,7 +55,7 @@ pub(super) fn facts() -> ClusterFacts {
         identity: Ok(None),
         join: Ok(None),
         join_secret: "switchyard-agent-join".to_owned(),
-        proxy: Ok("none".into()),
+        proxy: Ok(AgentProxy::new([("SWITCHYARD_PROXY", "none".to_owned())].into(), false)),
         services: Ok(Vec::new()),
         endpoints: Ok(Vec::new()),
         configs: Ok(vec![map]),

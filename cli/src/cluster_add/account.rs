@@ -1,8 +1,9 @@
 //! The hub's account on a worker without an agent, and its token.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::discovery::{self, Scope};
@@ -10,7 +11,8 @@ use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use switchyard_api::names;
 
-use super::POLL_INTERVAL;
+use crate::deadline::Deadline;
+use crate::wait;
 
 /// The account in `deploy/rbac/kubeconfig-worker.yaml`.
 const ACCOUNT: &str = "switchyard-remote-hub";
@@ -97,6 +99,7 @@ pub(super) async fn token(
     namespace: &str,
     hub_id: &str,
     rotate: bool,
+    deadline: Deadline,
 ) -> anyhow::Result<Token> {
     let own = |text: &str| text.replace(crate::DEFAULT_HUB_NAMESPACE, namespace);
     apply_all(worker, &own(include_str!("../../../deploy/rbac/namespace.yaml"))).await?;
@@ -117,7 +120,7 @@ pub(super) async fn token(
         namespace: namespace.to_owned(),
         hub_id: hub_id.to_owned(),
     };
-    match issued(&token.secrets, namespace, &token.secret).await {
+    match issued(&token.secrets, namespace, &token.secret, deadline).await {
         Ok(text) => token.text = text,
         Err(error) => {
             token.discard().await;
@@ -146,21 +149,26 @@ async fn create_secret(secrets: &Api<Secret>, hub_id: &str) -> anyhow::Result<St
 }
 
 /// Waits for the token that Kubernetes writes into a Secret.
-async fn issued(secrets: &Api<Secret>, namespace: &str, name: &str) -> anyhow::Result<String> {
-    let end = tokio::time::Instant::now() + DEADLINE;
-    loop {
-        let secret = secrets.get_opt(name).await.context("reading the token")?;
-        if let Some(token) = secret.and_then(|secret| secret.data?.remove("token")) {
-            return String::from_utf8(token.0).context("the token is no text");
-        }
-        if tokio::time::Instant::now() >= end {
-            bail!(
-                "Kubernetes has written no token into the Secret {namespace}/{name} within {} s: does its controller manager run?",
-                DEADLINE.as_secs()
-            );
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
+async fn issued(
+    secrets: &Api<Secret>,
+    namespace: &str,
+    name: &str,
+    deadline: Deadline,
+) -> anyhow::Result<String> {
+    let goal = format!("Kubernetes has written a token into the Secret {namespace}/{name}");
+    wait::poll(deadline.at_most(DEADLINE), &goal, async || {
+        let secret = secrets.get_opt(name).await;
+        let secret = secret.map_err(|error| crate::with_hint(&error, "reading the token"))?;
+        Ok(match secret.and_then(|secret| secret.data?.remove("token")) {
+            Some(token) => ControlFlow::Break(
+                String::from_utf8(token.0).context("the token is no text")?,
+            ),
+            None => ControlFlow::Continue(format!(
+                "the Secret {namespace}/{name} has no token yet: the controller manager of Kubernetes writes it"
+            )),
+        })
+    })
+    .await
 }
 
 /// Applies all objects of a manifest in order, as `kubectl apply --server-side` does.

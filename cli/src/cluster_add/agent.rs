@@ -2,7 +2,6 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -14,10 +13,11 @@ use switchyard_hub_pki::store::CA_SECRET;
 use switchyard_platform::authority::authority;
 
 use super::{
-    Added, Args, POLL_INTERVAL, Until, account, apply, apply_cluster, apply_secret, cluster_step,
-    find_cluster, wait_for_link,
+    Added, Args, Until, account, apply, apply_cluster, apply_secret, cluster_step, find_cluster,
+    wait_for_link,
 };
 use crate::check::agent_endpoint::{self, JOIN_SECRET};
+use crate::deadline::Deadline;
 use crate::join_token::{self, JoinToken};
 use crate::wait;
 
@@ -28,22 +28,22 @@ pub(super) async fn add(
     client: &Client,
     file: Option<&Path>,
     args: &Args,
+    deadline: Deadline,
 ) -> anyhow::Result<Added> {
     let source = json!({"agent": {}});
     if args.dry_run {
-        return plan(client, file, args, &source).await;
+        return plan(client, file, args, &source, deadline).await;
     }
     apply_cluster(client, &args.name, &source).await?;
-    let Some(before) = wait_for_link(client, args, Until::Seen).await? else {
+    let Some(before) = wait_for_link(client, args, Until::Seen, deadline).await? else {
         bail!(
-            "the hub has not looked at MultiKueueCluster \"{}\" within {} s: `switchyard check` says why. Repeat this command then",
-            args.name,
-            args.timeout
+            "after {deadline}, the hub has not looked at MultiKueueCluster \"{}\": `switchyard check` says why. Repeat this command then",
+            args.name
         );
     };
     let hub_address = match &args.hub_address {
         Some(address) => address.clone(),
-        None => hub_address(client, args).await?.parse().context("the hub's address")?,
+        None => hub_address(client, args, deadline).await?.parse().context("the hub's address")?,
     };
     let token = join_token::Args {
         ttl: args.ttl,
@@ -74,17 +74,23 @@ pub(super) async fn add(
         return Ok(added);
     }
     // An agent that is connected keeps its session.
-    let link = wait_for_link(client, args, Until::Connected(None)).await?.unwrap_or_default();
-    (added.connected, added.message) = (link.connected, link.message);
+    let link = wait_for_link(client, args, Until::Connected(None), deadline).await?;
+    let link = link.unwrap_or_default();
+    added.connected = link.connected;
+    added.message = match link.connected {
+        true => link.message,
+        false => format!("after {deadline}, its agent has not connected: {}", link.message),
+    };
     if added.connected {
-        await_ready_pod(&worker, args).await?;
+        await_ready_pod(&worker, args, deadline).await?;
     }
     Ok(added)
 }
 
 /// Waits until a pod of the agent is ready. Before, the worker's webhooks refuse every queue.
-async fn await_ready_pod(worker: &Client, args: &Args) -> anyhow::Result<()> {
-    wait::poll(args.deadline(), async || {
+async fn await_ready_pod(worker: &Client, args: &Args, deadline: Deadline) -> anyhow::Result<()> {
+    let goal = format!("a pod of the agent of {} is ready", args.name);
+    wait::poll(deadline, &goal, async || {
         let deployments = deployments(worker, args).await?;
         let agent = deployments.iter().find(|it| it.name_any() == AGENT);
         let ready = agent.and_then(|it| it.status.as_ref()?.ready_replicas).unwrap_or_default();
@@ -106,11 +112,12 @@ async fn plan(
     file: Option<&Path>,
     args: &Args,
     source: &serde_json::Value,
+    deadline: Deadline,
 ) -> anyhow::Result<Added> {
     let found = find_cluster(client, &args.name, source).await?;
     let address = match &args.hub_address {
         Some(address) => address.to_string(),
-        None => hub_address(client, args).await?,
+        None => hub_address(client, args, deadline).await?,
     };
     let namespace = &args.worker_namespace;
     let mut steps = vec![
@@ -137,7 +144,7 @@ async fn plan(
 
 /// The address at which agents reach the hub: the advertised one, or that of its Service. Waits for
 /// a load balancer's address.
-async fn hub_address(client: &Client, args: &Args) -> anyhow::Result<String> {
+async fn hub_address(client: &Client, args: &Args, deadline: Deadline) -> anyhow::Result<String> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &args.hub_namespace);
     let authority = secrets.get_opt(CA_SECRET).await;
     let authority =
@@ -146,9 +153,8 @@ async fn hub_address(client: &Client, args: &Args) -> anyhow::Result<String> {
         return Ok(address);
     }
     let services: Api<Service> = Api::namespaced(client.clone(), &args.hub_namespace);
-    let end = tokio::time::Instant::now() + args.deadline();
-    let mut is_announced = false;
-    loop {
+    let goal = "the Service switchyard-hub has the load balancer's address";
+    wait::poll(deadline, goal, async || {
         let all = services.list(&ListParams::default()).await;
         let all =
             all.map_err(|error| crate::with_hint(&error, "listing the hub's Services"))?.items;
@@ -159,23 +165,22 @@ async fn hub_address(client: &Client, args: &Args) -> anyhow::Result<String> {
             );
         };
         if let Some(address) = agent_endpoint::address_of(service) {
-            return Ok(address);
+            return Ok(ControlFlow::Break(address));
         }
         let kind = service.spec.as_ref().and_then(|spec| spec.type_.clone()).unwrap_or_default();
         if kind == "NodePort" {
-            return node_port(client, service).await;
+            return node_port(client, service).await.map(ControlFlow::Break);
         }
-        if kind != "LoadBalancer" || args.dry_run || tokio::time::Instant::now() >= end {
-            bail!(
-                "the Service switchyard-hub, of type {kind}, has no address from outside: wait for the load balancer, or name where \
-                 agents reach the hub with --hub-address https://HOST:PORT"
-            );
+        let missing = format!(
+            "the Service switchyard-hub, of type {kind}, has no address from outside: wait for the load balancer, or name where agents \
+             reach the hub with --hub-address https://HOST:PORT"
+        );
+        if kind != "LoadBalancer" || args.dry_run {
+            bail!(missing);
         }
-        if !std::mem::replace(&mut is_announced, true) {
-            eprintln!("waiting for the load balancer's address in the Service switchyard-hub");
-        }
-        tokio::time::sleep(POLL_INTERVAL.max(Duration::from_secs(1))).await;
-    }
+        Ok(ControlFlow::Continue(missing))
+    })
+    .await
 }
 
 /// Address of a node, with the Service's node port.

@@ -18,11 +18,13 @@ use super::{
     Added, Args, Link, Until, account, apply_cluster, apply_secret, cluster_step, find_cluster,
     wait_for_link,
 };
+use crate::deadline::Deadline;
 
 pub(super) async fn add(
     client: &Client,
     file: Option<&Path>,
     args: &Args,
+    deadline: Deadline,
 ) -> anyhow::Result<Added> {
     let name = format!("{}-kubeconfig", args.name);
     let source = json!({"kubeConfig": {"location": name, "locationType": "Secret"}});
@@ -36,7 +38,7 @@ pub(super) async fn add(
         }
         (None, Some(context)) => {
             let hub_id = hub_id(client, args).await?;
-            let (text, token) = from_context(args, file, context, &hub_id).await?;
+            let (text, token) = from_context(args, file, context, &hub_id, deadline).await?;
             (text, format!("--from-context {context}"), Some(token))
         }
         (None, None) => {
@@ -57,12 +59,15 @@ pub(super) async fn add(
     // describes the earlier session.
     let earlier = before.as_ref().and_then(Link::of).and_then(|link| link.session);
     let earlier = earlier.filter(|_| is_new);
-    let link = wait_for_link(client, args, Until::Connected(earlier.as_deref())).await?;
+    let link = wait_for_link(client, args, Until::Connected(earlier.as_deref()), deadline).await?;
     let connected = link.as_ref().is_some_and(|link| link.is_up(earlier.as_deref()));
     let mut message = match link {
-        None => format!("the hub has not looked at it within {} s", args.timeout),
+        None => format!("after {deadline}, the hub has not looked at it"),
         Some(link) if link.connected && !connected => {
-            format!("the hub has not used the new kubeconfig within {} s", args.timeout)
+            format!("after {deadline}, the hub has not used the new kubeconfig")
+        }
+        Some(link) if !connected => {
+            format!("after {deadline}, the hub has not connected: {}", link.message)
         }
         Some(link) => link.message,
     };
@@ -131,6 +136,7 @@ async fn from_context(
     file: Option<&Path>,
     context: &str,
     hub_id: &str,
+    deadline: Deadline,
 ) -> anyhow::Result<(String, Token)> {
     let kubeconfig =
         file.map_or_else(Kubeconfig::read, Kubeconfig::read_from).context("--from-context")?;
@@ -139,7 +145,7 @@ async fn from_context(
         cluster.server = Some(server.clone());
     }
     let (worker, _) = crate::connect(file, Some(context)).await.context("--from-context")?;
-    let token = account::token(&worker, &args.worker_namespace, hub_id, args.rotate)
+    let token = account::token(&worker, &args.worker_namespace, hub_id, args.rotate, deadline)
         .await
         .context("on the worker")?;
     match render(&cluster, &json!({"token": token.text})) {

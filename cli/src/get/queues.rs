@@ -117,8 +117,9 @@ where
     let labels = args.selector.as_deref();
     let params = labels.map_or_else(ListParams::default, |it| ListParams::default().labels(it));
     let found = api.list(&params).await.map_err(|error| {
+        let is_denied = matches!(&error, kube::Error::Api(status) if status.is_forbidden());
         let error = crate::with_hint(&error, &format!("listing {kind}"));
-        if is_local {
+        if is_local || !is_denied {
             error
         } else {
             error.context("-n NAMESPACE lists the LocalQueues of a namespace")
