@@ -57,7 +57,7 @@ pub struct Args {
     #[arg(long, value_name = "CONTEXT")]
     pub from_context: Option<String>,
     /// With --from-context: address at which the hub reaches the worker's API server, if it differs
-    /// from yours.
+    /// from yours. A later run without the flag keeps it.
     #[arg(long, value_name = "URL", requires = "from_context")]
     pub server: Option<String>,
     /// With --from-context: replace the account's token. The old one stays valid until the hub uses

@@ -16,7 +16,7 @@ use crate::outage::Outage;
 use crate::request;
 
 /// Seconds after which the API server ends a watch and kube starts the next one. It is below
-/// [`crate::READ_TIME`], because nothing is sent about a quiet namespace.
+/// [`crate::client::READ_TIME`], because nothing is sent about a quiet namespace.
 const WATCH_SECONDS: u32 = 50;
 
 /// Delays between requests after a lost connection, which double.

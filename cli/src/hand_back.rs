@@ -158,7 +158,7 @@ async fn hand_back_one(
         match api.patch_metadata(&name, &PatchParams::default(), &patch).await {
             Ok(_) => return Ok(true),
             Err(kube::Error::Api(status)) if status.is_conflict() => {}
-            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(false),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
             Err(error) => {
                 return Err(error).with_context(|| format!("handing back Workload {name}"));
             }

@@ -7,6 +7,7 @@ pub mod authority;
 pub mod breaker;
 pub mod bundle;
 pub mod check;
+mod client;
 pub mod cluster_add;
 pub mod cluster_remove;
 pub mod clusters;
@@ -47,7 +48,6 @@ pub mod wait;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 
@@ -59,9 +59,6 @@ pub(crate) use request::{cause, with_hint, with_required_right};
 
 /// Default namespace of the hub, as in `deploy/rbac`.
 pub const DEFAULT_HUB_NAMESPACE: &str = "switchyard-system";
-
-/// Longest silence within an answer of the API server.
-const READ_TIME: Duration = Duration::from_secs(60);
 
 /// Result of a command that looks for faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,12 +216,10 @@ async fn connect(
     path: Option<&Path>,
     context: Option<&str>,
 ) -> anyhow::Result<(kube::Client, String)> {
-    let (mut config, source) = kubeconfig::load(path, context).await?;
-    config.read_timeout = Some(READ_TIME);
-    config.default_retry = false;
+    let (config, source) = kubeconfig::load(path, context).await?;
     let namespace = config.default_namespace.clone();
     let program = config.auth_info.exec.as_ref().and_then(|exec| exec.command.clone());
-    let client = kube::Client::try_from(config).map_err(|error| match (&error, program) {
+    let client = client::new(config).map_err(|error| match (&error, program) {
         (kube::Error::Auth(_), Some(program)) => anyhow!(
             "{source}: its user has the credential from the program \"{program}\", which fails: {}",
             cause(&error)

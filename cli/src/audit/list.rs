@@ -122,7 +122,7 @@ pub(super) fn if_served<T>(list: kube::Result<Vec<T>>) -> kube::Result<Vec<T>> {
 /// An error that says why a list was denied and which right it needs.
 pub(super) fn denied(error: &kube::Error, resource: &str) -> anyhow::Error {
     match error {
-        kube::Error::Api(status) if status.is_forbidden() => anyhow!(
+        kube::Error::Api(status) if status.code == 403 => anyhow!(
             "listing {resource}: {}; it takes the right to list {resource}, as the role switchyard-viewer of deploy/rbac has it",
             status.message
         ),

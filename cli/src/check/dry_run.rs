@@ -65,7 +65,7 @@ fn job(queue: &str) -> Job {
 fn denial(error: &kube::Error) -> Denial {
     match error {
         // Webhooks answer 403 too; only RBAC's message contains "cannot".
-        kube::Error::Api(status) if status.is_forbidden() && status.message.contains("cannot ") => {
+        kube::Error::Api(status) if status.code == 403 && status.message.contains("cannot ") => {
             Denial::Forbidden
         }
         kube::Error::Api(status) if status.message.contains("failed calling webhook") => {

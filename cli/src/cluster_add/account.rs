@@ -60,7 +60,7 @@ impl Token {
         let all = token_secrets(&self.secrets, &self.hub_id).await?;
         for name in all.iter().map(Secret::name_any).filter(|name| *name != self.secret) {
             match self.secrets.delete(&name, &DeleteParams::default()).await {
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
                 deleted => drop(deleted.with_context(|| format!("deleting the token {name}"))?),
             }
         }

@@ -10,6 +10,7 @@ use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
+use switchyard_api::names::KUBECONFIG_SECRET_KEY;
 use switchyard_hub_pki::store;
 use switchyard_platform::api_server;
 
@@ -38,8 +39,16 @@ pub(super) async fn add(
         }
         (None, Some(context)) => {
             let hub_id = hub_id(client, args).await?;
-            let (text, token) = from_context(args, file, context, &hub_id, deadline).await?;
-            (text, format!("--from-context {context}"), Some(token))
+            let mut cluster = cluster_of_context(file, context)?;
+            let mut what = format!("--from-context {context}");
+            if let Some(server) = &args.server {
+                cluster.server = Some(server.clone());
+            } else if let Some(server) = earlier_server(client, args, &name, &cluster).await? {
+                what.push_str(&format!(" at {server} as before (--server names another)"));
+                cluster.server = Some(server);
+            }
+            let (text, token) = from_context(args, file, &cluster, &hub_id, deadline).await?;
+            (text, what, Some(token))
         }
         (None, None) => {
             bail!("name a kubeconfig with --with-kubeconfig, or a context with --from-context")
@@ -53,7 +62,8 @@ pub(super) async fn add(
     }
     let before = find_cluster(client, &args.name, &source).await?;
     let is_new =
-        apply_secret(client, &args.hub_namespace, &name, &json!({"kubeconfig": text})).await?;
+        apply_secret(client, &args.hub_namespace, &name, &json!({KUBECONFIG_SECRET_KEY: text}))
+            .await?;
     apply_cluster(client, &args.name, &source).await?;
     // The hub ends the session of an earlier kubeconfig within seconds. Until then the status
     // describes the earlier session.
@@ -130,25 +140,48 @@ fn from_file(path: &Path) -> anyhow::Result<String> {
     render(&cluster, &user)
 }
 
-/// Creates an account on the cluster of a context.
+fn cluster_of_context(file: Option<&Path>, context: &str) -> anyhow::Result<Cluster> {
+    let kubeconfig =
+        file.map_or_else(Kubeconfig::read, Kubeconfig::read_from).context("--from-context")?;
+    Ok(read_context(&kubeconfig, Some(context))?.0)
+}
+
+/// The server of the kubeconfig that the hub has, if that is of the same cluster: an earlier
+/// `--server` stays.
+async fn earlier_server(
+    client: &Client,
+    args: &Args,
+    secret: &str,
+    cluster: &Cluster,
+) -> anyhow::Result<Option<String>> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &args.hub_namespace);
+    let secret = secrets.get_opt(secret).await;
+    let secret = secret.map_err(|error| crate::with_hint(&error, "reading the Secret"))?;
+    let data = secret.and_then(|secret| secret.data).unwrap_or_default();
+    let Some(text) = data.get(KUBECONFIG_SECRET_KEY) else { return Ok(None) };
+    let text = String::from_utf8_lossy(&text.0);
+    // Anybody may have written the Secret: what is no kubeconfig is replaced.
+    let Ok(kubeconfig) = Kubeconfig::from_yaml(&text) else { return Ok(None) };
+    let Ok((earlier, _)) = read_context(&kubeconfig, None) else { return Ok(None) };
+    let authority = |it: &Cluster| it.certificate_authority_data.clone();
+    let is_same = authority(&earlier).is_some() && authority(&earlier) == authority(cluster);
+    Ok(earlier.server.filter(|server| is_same && cluster.server.as_ref() != Some(server)))
+}
+
+/// Creates an account on the cluster of the context, and a kubeconfig of it.
 async fn from_context(
     args: &Args,
     file: Option<&Path>,
-    context: &str,
+    cluster: &Cluster,
     hub_id: &str,
     deadline: Deadline,
 ) -> anyhow::Result<(String, Token)> {
-    let kubeconfig =
-        file.map_or_else(Kubeconfig::read, Kubeconfig::read_from).context("--from-context")?;
-    let (mut cluster, _) = read_context(&kubeconfig, Some(context))?;
-    if let Some(server) = &args.server {
-        cluster.server = Some(server.clone());
-    }
-    let (worker, _) = crate::connect(file, Some(context)).await.context("--from-context")?;
+    let context = args.from_context.as_deref();
+    let (worker, _) = crate::connect(file, context).await.context("--from-context")?;
     let token = account::token(&worker, &args.worker_namespace, hub_id, args.rotate, deadline)
         .await
         .context("on the worker")?;
-    match render(&cluster, &json!({"token": token.text})) {
+    match render(cluster, &json!({"token": token.text})) {
         Ok(text) => Ok((text, token)),
         Err(error) => {
             token.discard().await;
@@ -254,9 +287,8 @@ fn render(cluster: &Cluster, user: &Value) -> anyhow::Result<String> {
 /// Tests the kubeconfig with the request that the hub sends first.
 async fn test_kubeconfig(text: &str) -> anyhow::Result<()> {
     let kubeconfig = Kubeconfig::from_yaml(text).context("not a kubeconfig")?;
-    let mut config = api_server::of_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    config.read_timeout = Some(crate::READ_TIME);
-    let namespaces: Api<Namespace> = Api::all(Client::try_from(config)?);
+    let config = api_server::of_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let namespaces: Api<Namespace> = Api::all(crate::client::new(config)?);
     let listed = namespaces.list(&ListParams::default().limit(1)).await;
     listed.map(drop).map_err(|error| match &error {
         kube::Error::Api(status) if status.code == 401 => {

@@ -117,7 +117,7 @@ where
     let labels = args.selector.as_deref();
     let params = labels.map_or_else(ListParams::default, |it| ListParams::default().labels(it));
     let found = api.list(&params).await.map_err(|error| {
-        let is_denied = matches!(&error, kube::Error::Api(status) if status.is_forbidden());
+        let is_denied = matches!(&error, kube::Error::Api(status) if status.code == 403);
         let error = crate::with_hint(&error, &format!("listing {kind}"));
         if is_local || !is_denied {
             error

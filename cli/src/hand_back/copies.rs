@@ -167,7 +167,7 @@ async fn release_one(
         match api.patch_metadata(&name, &PatchParams::default(), &patch).await {
             Ok(_) => return Ok(()),
             Err(kube::Error::Api(status)) if status.is_conflict() => {}
-            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
             Err(error) => return Err(error).with_context(|| format!("releasing {name}")),
         }
         let Some(current) = api.get_metadata_opt(&name).await? else { return Ok(()) };

@@ -248,8 +248,7 @@ async fn worker_facts(kubeconfig: Kubeconfig) -> Result<WorkerFacts, String> {
     let config = api_server::of_kubeconfig(kubeconfig, &options).await;
     let mut config = config.map_err(|error| error.to_string())?;
     config.connect_timeout = Some(CONNECT_TIME);
-    config.read_timeout = Some(crate::READ_TIME);
-    let client = Client::try_from(config).map_err(|error| error.to_string())?;
+    let client = crate::client::new(config).map_err(|error| error.to_string())?;
     server(&client).await?;
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), "kueue-system");
     let deployments = within(deployments.list(&ListParams::default())).await;

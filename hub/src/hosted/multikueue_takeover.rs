@@ -132,10 +132,9 @@ impl Adoption<'_> {
             let api: Api<DynamicObject> = Api::all_with(self.remote.clone(), &resource);
             let found = match tokio::time::timeout(CALL, api.list(&self.unmarked())).await {
                 Ok(Ok(found)) => found,
-                // The worker lacks this kind, or the hub may not read it.
-                Ok(Err(kube::Error::Api(status)))
-                    if status.is_not_found() || status.is_forbidden() =>
-                {
+                // The worker lacks this kind, or the hub may not read it. The 404 for an unknown
+                // group has no reason, and kube's `is_not_found` looks at nothing else.
+                Ok(Err(kube::Error::Api(status))) if matches!(status.code, 403 | 404) => {
                     continue;
                 }
                 Ok(Err(error)) => return Err(error.to_string()),

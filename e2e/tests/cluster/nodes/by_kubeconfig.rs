@@ -56,13 +56,13 @@ fn worker_without_an_agent_is_added_and_used_as_the_page_says() {
         let mut with_address = section("### Address of the worker");
         with_address.iter_mut().for_each(|line| *line = line.replace(ADDRESS, &address));
         reader.follows(with_address).await;
-        use_address(&address);
 
         let before = tokens(&shell);
         reader.follows(section("### Rotate the token")).await;
         let after = tokens(&shell);
         assert_eq!((before.len(), after.len()), (1, 1), "{before:?} {after:?}");
         assert!(before.is_disjoint(&after), "the old token is gone: {after:?}");
+        use_address(&address);
         reader.follows(section("### Use a kubeconfig of yours")).await;
         reader.is_done();
         let stored = "kubectl -n switchyard-system get secret west-kubeconfig -o jsonpath='{.data.kubeconfig}' | base64 -d";

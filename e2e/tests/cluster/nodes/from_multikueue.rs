@@ -78,7 +78,8 @@ fn kept(before: &Places, after: &Places) {
 
 /// Soon after a pod is ready, its Service leads to it, and Kueue's webhooks answer.
 async fn apply(cluster: &Cluster, objects: Vec<Value>) {
-    let applied = eventually(WAIT, "Kueue's webhooks", async || cluster.apply(objects.clone()).await);
+    let applied =
+        eventually(WAIT, "Kueue's webhooks", async || cluster.apply(objects.clone()).await);
     applied.await.unwrap();
 }
 
@@ -213,8 +214,7 @@ impl<'a> Site<'a> {
         eventually(WAIT, "a copy that waits", async || {
             for worker in WORKERS {
                 let cluster = self.environment.cluster(worker);
-                let copies: Api<Workload> =
-                    Api::namespaced(cluster.admin.clone(), &self.namespace);
+                let copies: Api<Workload> = Api::namespaced(cluster.admin.clone(), &self.namespace);
                 for copy in copies.list(&ListParams::default()).await?.items {
                     let conditions = copy.status.unwrap_or_default().conditions;
                     if !conditions::is_true(&conditions, conditions::QUOTA_RESERVED) {
@@ -283,13 +283,19 @@ impl<'a> Site<'a> {
         for command in commands("## Preflight") {
             let report = self.shell.run(&format!("{command} -o json"));
             let report: Value = serde_json::from_str(&report).unwrap();
-            assert_eq!((&report["mode"], &report["waiting"]), (&"hub".into(), &2.into()), "{report:#}");
+            assert_eq!(
+                (&report["mode"], &report["waiting"]),
+                (&"hub".into(), &2.into()),
+                "{report:#}"
+            );
             let findings = report["findings"].as_array().unwrap();
             let mut read = Vec::new();
             for finding in findings.iter().filter(|it| it["subject"] == "worker") {
                 let message = finding["message"].as_str().unwrap();
                 assert!(message.starts_with("it keeps its Kueue"), "{report:#}");
-                read.extend(finding["objects"].as_array().unwrap().iter().filter_map(Value::as_str));
+                read.extend(
+                    finding["objects"].as_array().unwrap().iter().filter_map(Value::as_str),
+                );
             }
             read.sort_unstable();
             assert_eq!(read, ["east", "west"], "{report:#}");
@@ -326,7 +332,8 @@ impl<'a> Site<'a> {
         }
         self.shell.run(install);
         self.shell.run(change);
-        let kind = "kubectl -n switchyard-system get service switchyard-hub -o jsonpath={.spec.type}";
+        let kind =
+            "kubectl -n switchyard-system get service switchyard-hub -o jsonpath={.spec.type}";
         assert_eq!(self.shell.run(kind), "LoadBalancer");
     }
 
