@@ -32,13 +32,8 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     for crd in &mut all {
         crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
         let spec_optional = SPEC_OPTIONAL.contains(&crd.spec.names.kind.as_str());
-        for version in &mut crd.spec.versions {
-            let Some(root) =
-                version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut())
-            else {
-                continue;
-            };
-            as_kueue(root);
+        for root in roots(crd) {
+            edit_all(root, as_kueue);
             if spec_optional {
                 default_spec(root);
             }
@@ -50,6 +45,9 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
             .map(|version| v1beta1::version(&crd.spec.names.kind, version))
             .collect();
         crd.spec.versions.extend(older);
+        for root in roots(crd) {
+            edit_all(root, bound_int32);
+        }
     }
     all
 }
@@ -84,25 +82,48 @@ fn default_spec(root: &mut JSONSchemaProps) {
 }
 
 /// Makes a derived schema behave like Kueue's. Nothing is `nullable`, so an explicit `null` is
-/// dropped before defaulting instead of being stored. Integers have no bounds that their format
-/// implies.
+/// dropped before defaulting instead of being stored.
 fn as_kueue(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema.title = None;
     if let Some(values) = &mut schema.enum_ {
         values.retain(|value| !value.0.is_null());
     }
+}
+
+/// Bounds an integer by its format `int32`, which API servers such as 1.32 do not check. They would
+/// store a number that no client can read.
+fn bound_int32(schema: &mut JSONSchemaProps) {
+    if schema.format.as_deref() == Some("int32") {
+        schema.minimum.get_or_insert(f64::from(i32::MIN));
+        schema.maximum.get_or_insert(f64::from(i32::MAX));
+    }
+}
+
+/// Edits a schema and all schemas in it.
+fn edit_all(schema: &mut JSONSchemaProps, edit: fn(&mut JSONSchemaProps)) {
+    edit(schema);
     for property in schema.properties.iter_mut().flat_map(|map| map.values_mut()) {
-        as_kueue(property);
+        edit_all(property, edit);
     }
     match &mut schema.items {
-        Some(JSONSchemaPropsOrArray::Schema(items)) => as_kueue(items),
-        Some(JSONSchemaPropsOrArray::Schemas(all)) => all.iter_mut().for_each(as_kueue),
+        Some(JSONSchemaPropsOrArray::Schema(items)) => edit_all(items, edit),
+        Some(JSONSchemaPropsOrArray::Schemas(all)) => {
+            all.iter_mut().for_each(|items| edit_all(items, edit));
+        }
         None => {}
     }
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
-        as_kueue(values);
+        edit_all(values, edit);
     }
+}
+
+/// The root schemas of all versions.
+fn roots(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {
+    crd.spec
+        .versions
+        .iter_mut()
+        .filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut())
 }
 
 #[cfg(test)]
@@ -127,6 +148,24 @@ mod tests {
                 expected.contains(&name),
                 "deploy/crds/{name} is not generated any more; remove it"
             );
+        }
+    }
+
+    #[test]
+    fn int32_has_bounds_in_all_versions() {
+        for (name, mut crd) in crds().into_iter().map(|crd| (file_name(&crd), crd)) {
+            assert_eq!(roots(&mut crd).count(), 2, "{name}");
+            for root in roots(&mut crd) {
+                edit_all(root, |schema| {
+                    if schema.format.as_deref() == Some("int32") {
+                        assert!(schema.minimum >= Some(f64::from(i32::MIN)), "{schema:?}");
+                        assert!(
+                            schema.maximum.is_some_and(|most| most <= f64::from(i32::MAX)),
+                            "{schema:?}"
+                        );
+                    }
+                });
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use serde_json::Value;
 use switchyard_api::{
     crds,
     field::FieldError,
-    v1beta2,
+    v1beta1, v1beta2,
     validate::{self, ValidationGates},
 };
 
@@ -279,6 +279,74 @@ fn types_read_every_object_that_schemas_accept() {
             object["kind"] = kind.as_str().into();
             object["metadata"] = serde_json::json!({"name": format!("{kind} of seed {seed}")});
             round_trip_as_its_kind(&apply_defaults(&schema, &object));
+        }
+    }
+}
+
+/// The integers of a value by their JSON pointers, with the bounds of their schemas.
+fn integers(
+    value: &Value,
+    schema: &Value,
+    pointer: &str,
+    all: &mut Vec<(String, Option<i64>, Option<i64>)>,
+) {
+    if schema["type"] == "integer" {
+        let bound = |name: &str| schema[name].as_f64().map(|bound| bound as i64);
+        all.push((pointer.to_owned(), bound("minimum"), bound("maximum")));
+    }
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                let schema =
+                    schema["properties"].get(name).unwrap_or(&schema["additionalProperties"]);
+                let name = name.replace('~', "~0").replace('/', "~1");
+                integers(value, schema, &format!("{pointer}/{name}"), all);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                integers(item, &schema["items"], &format!("{pointer}/{index}"), all);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Formats do not count, because API servers such as 1.32 do not check them.
+#[test]
+fn types_read_the_bounds_of_every_integer() {
+    let defaults = schemas();
+    for object in table::accepted(api()).iter().flat_map(|file| &file.documents) {
+        let crd = crds().into_iter().find(|crd| crd.spec.names.kind == kind(object)).unwrap();
+        for version in crd.spec.versions {
+            let schema = version.schema.unwrap().open_api_v3_schema.unwrap();
+            let schema = serde_json::to_value(schema).unwrap();
+            let object = apply_defaults(&defaults[kind(object)], object);
+            let version = format!("{}/{}", v1beta2::GROUP, version.name);
+            let object = v1beta1::convert(object, &version).unwrap();
+            let mut all = Vec::new();
+            integers(&object, &schema, "", &mut all);
+            for (pointer, low, high) in all {
+                let edited = |number: i64| {
+                    let mut object = object.clone();
+                    *object.pointer_mut(&pointer).unwrap() = number.into();
+                    object
+                };
+                for number in [low.unwrap_or(i64::MIN), high.unwrap_or(i64::MAX)] {
+                    let object = edited(number);
+                    assert_eq!(schema::errors(&object, &schema), [""; 0], "{version} {pointer}");
+                    round_trip_as_its_kind(
+                        &v1beta1::convert(object, v1beta2::API_VERSION).unwrap(),
+                    );
+                }
+                for number in low.map(|low| low - 1).into_iter().chain(high.map(|high| high + 1)) {
+                    assert_eq!(
+                        schema::errors(&edited(number), &schema).len(),
+                        1,
+                        "{version} {pointer}: {number} is accepted"
+                    );
+                }
+            }
         }
     }
 }

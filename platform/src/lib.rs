@@ -21,6 +21,7 @@ pub mod object;
 pub mod optional_crd;
 pub mod program;
 pub mod proxy_environment;
+pub mod readable;
 pub mod store;
 pub mod telemetry;
 pub mod watch;

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     errors::with_root_cause,
     optional_crd::is_unknown_kind,
+    readable::Readable,
     store::{Feed, Store},
 };
 
@@ -35,9 +36,10 @@ pub fn filter_event<K>(event: Event<K>, wanted: impl Fn(&K) -> bool) -> Option<E
 }
 
 /// Keeps a store in step with the server until `shutdown`. A kind that is `optional` counts as
-/// empty until the server serves it.
+/// empty until the server serves it. An object that cannot be read is skipped, and the store keeps
+/// its last readable state.
 pub async fn feed<K>(
-    watch: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
+    watch: impl Stream<Item = watcher::Result<Event<Readable<K>>>> + Send,
     kind: String,
     optional: bool,
     store: Store<K>,
@@ -47,7 +49,13 @@ pub async fn feed<K>(
 where
     K: Resource + Send + Sync + 'static,
 {
-    let events = watch.map_ok(|event| event.modify(&modify));
+    let events = watch.map_ok(|event| {
+        event.modify(|object| {
+            if let Readable::Object(object) = object {
+                modify(object);
+            }
+        })
+    });
     tokio::select! {
         biased;
         () = shutdown.cancelled() => Ok(()),
@@ -61,7 +69,7 @@ where
 const QUIET: Duration = Duration::from_secs(95);
 
 async fn follow<K, E>(
-    events: impl Stream<Item = Result<Event<K>, E>>,
+    events: impl Stream<Item = Result<Event<Readable<K>>, E>>,
     kind: &str,
     mut feed: Feed<K>,
     is_absent: impl Fn(&E) -> bool,
@@ -84,7 +92,7 @@ where
                     absent = false;
                     tracing::info!(kind, "the kind is there now");
                 }
-                feed.apply(event)
+                feed.apply_readable(kind, event)
             }
             Ok(Some(Err(error))) if is_absent(&error) => {
                 if !absent {

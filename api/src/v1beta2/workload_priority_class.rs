@@ -25,8 +25,6 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadPriorityClassFields {
     /// Priority of workloads with this class. A change does not affect existing workloads.
-    // API servers such as 1.32 do not check the format.
-    #[schemars(range(min = -2_147_483_648, max = 2_147_483_647))]
     pub value: i32,
     /// A description for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -19,7 +19,9 @@ use switchyard_audit::{Cluster, Owner};
 use switchyard_jobs::kind_of_owner;
 
 use crate::stores::Stores;
-use switchyard_platform::{api_call::with_deadline, object::Object, store::Store};
+use switchyard_platform::{
+    api_call::with_deadline, object::Object, readable::Readable, store::Store,
+};
 
 /// Pods per list request.
 const PAGE: u32 = 500;
@@ -30,12 +32,13 @@ const LIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 /// Lists the pods that may be queued and have not ended, reduced to what the audit reads.
 pub(super) async fn pods(client: &Client, most: usize) -> anyhow::Result<Vec<Pod>> {
-    let api: Api<Pod> = Api::all(client.clone());
+    let api: Api<Readable<Pod>> = Api::all(client.clone());
     let mut params = ListParams::default().fields(LIVE).limit(PAGE);
     let mut pods = Vec::new();
     loop {
         let page = with_deadline(api.list(&params)).await.context("listing pods")?;
-        pods.extend(page.items.into_iter().filter(may_be_queued).map(reduced));
+        let read = page.items.into_iter().filter_map(|pod| pod.or_warn("pods"));
+        pods.extend(read.filter(may_be_queued).map(reduced));
         ensure!(
             pods.len() <= most,
             "there are more than {most} pods; use `switchyard audit -n NAMESPACE`"

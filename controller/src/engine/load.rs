@@ -16,7 +16,10 @@ use super::{
     settings,
 };
 use crate::stores::Stores;
-use switchyard_platform::store::{Key, Store};
+use switchyard_platform::{
+    readable::Readable,
+    store::{Key, Store},
+};
 
 /// Objects per list request.
 const PAGE: u32 = 500;
@@ -74,7 +77,8 @@ async fn list<K>(client: &Client, store: &Store<K>, required: bool) -> Result<()
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    let api: Api<K> = Api::all(client.clone());
+    let api: Api<Readable<K>> = Api::all(client.clone());
+    let kind = K::plural(&());
     let mut params = ListParams::default().limit(PAGE);
     loop {
         let page = match api.list(&params).await {
@@ -83,7 +87,7 @@ where
             Err(kube::Error::Api(status)) if status.code == 404 && !required => break,
             Err(source) => return Err(LoadError { kind: K::plural(&()).into_owned(), source }),
         };
-        for mut object in page.items {
+        for mut object in page.items.into_iter().filter_map(|object| object.or_warn(&kind)) {
             object.meta_mut().managed_fields = None;
             store.insert(object);
         }

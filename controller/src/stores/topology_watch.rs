@@ -20,7 +20,10 @@ use super::{
     pods::{InternedRequests, PodRecord},
 };
 use crate::workload::topology_chain;
-use switchyard_platform::watch::feed;
+use switchyard_platform::{
+    readable::{Readable, edit_readable},
+    watch::feed,
+};
 
 /// Waits until nodes and pods are needed, then watches them until `shutdown`. `on`: the feature
 /// gate.
@@ -59,13 +62,13 @@ pub async fn watch_nodes(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let all = watcher::Config::default;
-    let nodes = watcher(Api::<Node>::all(client.clone()), all()).default_backoff();
+    let nodes = watcher(Api::<Readable<Node>>::all(client.clone()), all()).default_backoff();
     let nodes =
         feed(nodes, "nodes".to_owned(), false, stores.nodes.clone(), |_| (), shutdown.clone());
     let interned = InternedRequests::default();
-    let pods = watcher(Api::<Pod>::all(client), all()).default_backoff();
+    let pods = watcher(Api::<Readable<Pod>>::all(client), all()).default_backoff();
     let pods = futures::TryStreamExt::try_filter_map(pods, move |event| {
-        std::future::ready(Ok(record_event(event, &interned)))
+        std::future::ready(Ok(edit_readable(event, |event| record_event(event, &interned))))
     });
     let pods = feed(pods, "pods".to_owned(), false, stores.pods.clone(), |_| (), shutdown);
     tokio::try_join!(nodes, pods).map(|_| ())

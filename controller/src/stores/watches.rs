@@ -23,6 +23,7 @@ use switchyard_jobs::{SuspendMode, kind_for};
 use switchyard_platform::{
     object::Object,
     optional_crd::CrdBackoff,
+    readable::{Readable, edit_readable},
     store::Store,
     watch::{feed, filter_event},
 };
@@ -57,7 +58,8 @@ impl Stores {
                 + Sync
                 + 'static,
         {
-            let (api, kind) = (Api::all(client.clone()), K::plural(&()).into_owned());
+            let kind = K::plural(&()).into_owned();
+            let api = Api::<Readable<K>>::all(client.clone());
             let watch = watcher(api, watcher::Config::default()).default_backoff();
             tasks.spawn(feed(watch, kind, false, store.clone(), |_| (), shutdown.clone()));
         }
@@ -87,7 +89,7 @@ impl Stores {
         let (stores, on) = (self.clone(), self.reads_nodes);
         tasks.spawn(topology_watch::run(stores, client.clone(), on, shutdown.clone()));
         for jobs in self.jobs.iter().chain(&self.dependencies) {
-            let api = Api::all_with(client.clone(), &jobs.resource);
+            let api = Api::<Readable<Object>>::all_with(client.clone(), &jobs.resource);
             let resource = jobs.resource.clone();
             let typed = move |object: &mut Object| object.typed(&resource);
             let gated = kind_for(&jobs.resource.group, &jobs.resource.kind)
@@ -110,12 +112,13 @@ impl Stores {
     ) {
         if config.enabled("FailureRecoveryPolicy") {
             let pods = watcher(
-                Api::<PartialObjectMeta<Pod>>::all(client.clone()),
+                Api::<Readable<PartialObjectMeta<Pod>>>::all(client.clone()),
                 watcher::Config::default(),
             )
             .default_backoff();
             let pods = pods.try_filter_map(|event| {
-                std::future::ready(Ok(filter_event(event, filters::is_forcefully_deletable)))
+                let filter = |event| filter_event(event, filters::is_forcefully_deletable);
+                std::future::ready(Ok(edit_readable(event, filter)))
             });
             tasks.spawn(feed(
                 pods,
@@ -133,7 +136,7 @@ impl Stores {
         let elastic = watcher::Config::default()
             .labels(&format!("{}=true", names::ELASTIC_POD))
             .any_semantic();
-        let pods = watcher(Api::<Pod>::all(client.clone()), elastic).default_backoff();
+        let pods = watcher(Api::<Readable<Pod>>::all(client.clone()), elastic).default_backoff();
         tasks.spawn(feed(
             pods,
             "pods".to_owned(),
@@ -155,9 +158,11 @@ impl Stores {
         let (kind, store) =
             (ProvisioningRequest::plural(&()).into_owned(), self.provisioning_requests.clone());
         tasks.spawn(feed(requests, kind, true, store, |_| (), shutdown.clone()));
-        let templates =
-            watcher(Api::<PartialObjectMeta<PodTemplate>>::all(client.clone()), managed())
-                .default_backoff();
+        let templates = watcher(
+            Api::<Readable<PartialObjectMeta<PodTemplate>>>::all(client.clone()),
+            managed(),
+        )
+        .default_backoff();
         let (kind, store) = (PodTemplate::plural(&()).into_owned(), self.pod_templates.clone());
         tasks.spawn(feed(templates, kind, false, store, |_| (), shutdown.clone()));
     }

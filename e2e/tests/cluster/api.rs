@@ -8,11 +8,15 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use kube::Api;
-use kube::api::{DynamicObject, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::{Value, json};
+use switchyard_api::v1beta2::Cohort;
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_controller::{Handle, Options};
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, Part, Parts, fixture, paths, wait};
+use switchyard_platform::{readable::Readable, store::Store, watch::feed};
+use tokio_util::sync::CancellationToken;
 
 /// Longer than anything here takes on a busy machine.
 const WAIT: Duration = Duration::from_secs(60);
@@ -155,6 +159,80 @@ fn the_schemas_of_stock_kueue_say_the_same() {
         }
         all_refused(stock, |case| !case.by_webhook && !case.ours).await;
     });
+}
+
+/// Users can store objects that Rust types cannot read. The others of their kind are read all the same.
+#[test]
+fn unreadable_object_does_not_stop_its_kind() {
+    fixture::run(async {
+        let environment = ENVIRONMENT.get().await.unwrap();
+        let plain = environment.cluster("plain");
+        plain.apply_dir(paths::root().join("deploy/crds")).await.unwrap();
+        let cohort = |name: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": name, "labels": {"a": "b"}}, "spec": {}});
+        let mut deep = cohort("listed-deep");
+        deep["status"] = nested(200);
+        put_any(plain, &deep).await;
+        put_any(plain, &cohort("listed-good")).await;
+        let store = Store::<Cohort>::default();
+        let shutdown = CancellationToken::new();
+        let api: Api<Readable<Cohort>> = Api::all(plain.admin.clone());
+        let events = watcher(api, watcher::Config::default()).default_backoff();
+        let feed = feed(events, "cohorts".into(), false, store.clone(), |_| (), shutdown.clone());
+        let feed = tokio::spawn(feed);
+        tokio::time::timeout(WAIT, store.ready()).await.unwrap();
+        assert!(store.get("", "listed-good").is_some());
+        assert!(store.get("", "listed-deep").is_none());
+        deep["metadata"]["name"] = json!("watched-deep");
+        put_any(plain, &deep).await;
+        put_any(plain, &cohort("watched-late")).await;
+        set_late_time(plain, "watched-late").await;
+        let late = async || {
+            let cohort = store.get("", "watched-late").context("not watched")?;
+            let changed = cohort.metadata.labels.iter().flatten().any(|(key, _)| key == "late");
+            ensure!(changed, "the change is not watched");
+            Ok(())
+        };
+        wait::eventually(WAIT, "the watch to go on", late).await.unwrap();
+        // The state before its status was written.
+        assert!(store.get("", "watched-deep").is_some_and(|cohort| cohort.status.is_none()));
+        assert_eq!(store.broken_for(), None);
+        shutdown.cancel();
+        feed.await.unwrap().unwrap();
+    });
+}
+
+/// A Cohort's status that is nested so many levels deep, in a field without a schema.
+fn nested(levels: usize) -> Value {
+    let mut value = json!({});
+    for _ in 0..levels {
+        value = json!({"a": value});
+    }
+    json!({"effectiveQuotas": value})
+}
+
+/// Writes a Cohort and its status. Ignores answers, which may be too deep for a client.
+async fn put_any(cluster: &Cluster, cohort: &Value) {
+    let api = objects(cluster, cohort).await;
+    let object: DynamicObject = serde_json::from_value(cohort.clone()).unwrap();
+    let _ = api.create(&PostParams::default(), &object).await;
+    if cohort.get("status").is_some() {
+        let name = cohort["metadata"]["name"].as_str().unwrap();
+        let status = Patch::Merge(json!({"status": cohort["status"]}));
+        let _ = api.patch_status(name, &PatchParams::default(), &status).await;
+    }
+}
+
+/// Claims that a label was set in the year 9999, too late for Rust's types, and adds another label.
+async fn set_late_time(cluster: &Cluster, cohort: &str) {
+    let api: Api<Cohort> = Api::all(cluster.admin.clone());
+    let mut managed = json!(api.get(cohort).await.unwrap().metadata.managed_fields.unwrap());
+    managed.as_array_mut().unwrap().push(json!({
+        "manager": "someone", "operation": "Update", "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "time": "9999-12-31T23:59:59Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}},
+    }));
+    let change = json!({"metadata": {"labels": {"late": "true"}, "managedFields": managed}});
+    let answer = api.patch(cohort, &PatchParams::default(), &Patch::Merge(change)).await;
+    assert!(matches!(answer, Err(kube::Error::SerdeError(_))), "{answer:?}");
 }
 
 /// A manifest without Switchyard's fields; none if it is empty then, or if only later releases accept it.

@@ -15,9 +15,11 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use kube::{Resource, ResourceExt, runtime::watcher::Event};
+use kube::{Resource, ResourceExt, api::ObjectMeta, runtime::watcher::Event};
 use parking_lot::{Mutex, RwLock};
 use tokio::{sync::watch, time::Instant};
+
+use crate::readable::Readable;
 
 /// Identifies an object within its kind.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,9 +38,13 @@ impl Key {
 
     #[must_use]
     pub fn of<K: Resource>(object: &K) -> Self {
+        Self::of_meta(object.meta())
+    }
+
+    fn of_meta(metadata: &ObjectMeta) -> Self {
         Self::new(
-            object.meta().namespace.as_deref().unwrap_or_default(),
-            object.meta().name.as_deref().unwrap_or_default(),
+            metadata.namespace.as_deref().unwrap_or_default(),
+            metadata.name.as_deref().unwrap_or_default(),
         )
     }
 }
@@ -290,13 +296,42 @@ impl<K: Resource + 'static> Feed<K> {
         self.recovered()
     }
 
+    /// Applies a watch event whose object may be unreadable. The store keeps the last state of such
+    /// an object until it is deleted. Returns as [`Feed::apply`].
+    pub fn apply_readable(&mut self, kind: &str, event: Event<Readable<K>>) -> bool {
+        match event {
+            Event::Apply(Readable::Object(object)) => self.apply(Event::Apply(object)),
+            Event::Delete(Readable::Object(object)) => self.apply(Event::Delete(object)),
+            Event::InitApply(Readable::Object(object)) => self.apply(Event::InitApply(object)),
+            Event::Init => self.apply(Event::Init),
+            Event::InitDone => self.apply(Event::InitDone),
+            Event::Apply(Readable::Unreadable(object)) => {
+                object.warn(kind);
+                self.recovered()
+            }
+            Event::Delete(Readable::Unreadable(object)) => {
+                self.delete(&object.metadata);
+                self.recovered()
+            }
+            Event::InitApply(Readable::Unreadable(object)) => {
+                object.warn(kind);
+                let key = Key::of_meta(&object.metadata);
+                let last = self.store.by_key(&key);
+                if let Some(last) = last.filter(|last| last.meta().uid == object.metadata.uid) {
+                    self.listing.get_or_insert_default().insert(key, last);
+                }
+                self.recovered()
+            }
+        }
+    }
+
     /// Applies a watch event. Returns whether it ends an outage. The start of a list does not,
     /// because the list may fail like the last one.
     pub fn apply(&mut self, event: Event<K>) -> bool {
         let recovered = !matches!(event, Event::Init) && self.recovered();
         match event {
             Event::Apply(object) => self.apply_one(object),
-            Event::Delete(object) => self.delete(&object),
+            Event::Delete(object) => self.delete(object.meta()),
             Event::Init => self.listing = Some(Map::new()),
             Event::InitApply(object) => {
                 let object = self.store.strip(object);
@@ -319,12 +354,12 @@ impl<K: Resource + 'static> Feed<K> {
         });
     }
 
-    fn delete(&self, object: &K) {
-        let key = Key::of(object);
+    fn delete(&self, object: &ObjectMeta) {
+        let key = Key::of_meta(object);
         self.store.change(|objects| {
             // The recreated object may have been observed before the late deletion of the old one
             // arrives.
-            let same = objects.get(&key).is_some_and(|current| current.uid() == object.uid());
+            let same = objects.get(&key).is_some_and(|current| current.meta().uid == object.uid);
             if !same {
                 return None;
             }

@@ -2,6 +2,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
 
 use super::*;
+use crate::readable::Unreadable;
 
 fn object(name: &str, uid: &str, version: u64) -> ConfigMap {
     ConfigMap {
@@ -137,4 +138,40 @@ fn missing_kind_counts_as_ready() {
         feed.apply(event);
     }
     assert_eq!(store.len(), 1);
+}
+
+/// An object as if its type could not read it.
+fn unreadable(name: &str, uid: &str) -> Readable<ConfigMap> {
+    let metadata = object(name, uid, 9).metadata;
+    Readable::Unreadable(Box::new(Unreadable { metadata, error: "too deep".to_owned() }))
+}
+
+#[test]
+fn unreadable_object_keeps_its_last_state_until_deleted() {
+    let store = Store::default();
+    let mut feed = Feed::new(store.clone());
+    for name in ["a", "b"] {
+        feed.apply(Event::Apply(object(name, name, 1)));
+    }
+    let seen = recorded(&store);
+    for event in [
+        Event::Apply(unreadable("a", "a")),
+        Event::Apply(unreadable("new", "new")),
+        Event::Init,
+        Event::InitApply(unreadable("a", "a")),
+        Event::InitApply(unreadable("b", "another uid")),
+        Event::InitApply(Readable::Object(object("c", "c", 3))),
+        Event::InitDone,
+        Event::Delete(unreadable("c", "another uid")),
+        Event::Delete(unreadable("a", "a")),
+    ] {
+        feed.apply_readable("configmaps", event);
+    }
+    insta::assert_snapshot!(seen.lock().join("\n"), @r"
+    ns/a - a@1
+    ns/b - b@1
+    ns/b b@1 -
+    ns/c - c@3
+    ns/a a@1 -
+    ");
 }

@@ -11,6 +11,7 @@ use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use switchyard_api::v1beta2::{ClusterQueue, Cohort, LocalQueue, ResourceFlavor};
+use switchyard_platform::readable::Readable;
 use switchyard_proto::v1;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -38,7 +39,7 @@ pub(crate) fn watch(client: &Client) -> (CapacityReceiver, JoinSet<()>) {
     let flavors = follow::<ResourceFlavor>(client, &changed, &mut tasks);
     let cohorts = follow::<Cohort>(client, &changed, &mut tasks);
     let of_nodes = flavors.store.clone();
-    let of_nodes = move || of_nodes.state().iter().map(|flavor| (**flavor).clone()).collect();
+    let of_nodes = move || readable(&of_nodes);
     let room_source = RoomSource::of_cluster(client.clone(), of_nodes);
     tasks.spawn(async move {
         let mut rooms = room_source.subscribe();
@@ -76,7 +77,7 @@ struct Followed<K>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
-    store: reflector::Store<K>,
+    store: reflector::Store<Readable<K>>,
     refused: CancellationToken,
 }
 
@@ -99,7 +100,7 @@ where
     K::DynamicType: Hash + Eq + Clone,
 {
     let (store, writer) = reflector::store();
-    let events = watcher(Api::<K>::all(client.clone()), watcher::Config::default())
+    let events = watcher(Api::<Readable<K>>::all(client.clone()), watcher::Config::default())
         .default_backoff()
         .reflect(writer);
     let refused = CancellationToken::new();
@@ -108,7 +109,14 @@ where
         let mut events = events.boxed();
         while let Some(event) = events.next().await {
             match event {
-                Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
+                Ok(watcher::Event::Init) => {}
+                Ok(watcher::Event::InitApply(object)) => {
+                    object.or_warn(&K::kind(&()));
+                }
+                Ok(watcher::Event::Apply(object)) => {
+                    object.or_warn(&K::kind(&()));
+                    changed.notify_one();
+                }
                 Ok(_) => changed.notify_one(),
                 Err(error) if is_out_of_reach(&error) => {
                     // The watch continues, because the rights may come.
@@ -130,5 +138,16 @@ fn all<K>(followed: &Followed<K>) -> Vec<K>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
-    followed.store.state().iter().map(|object| (**object).clone()).collect()
+    readable(&followed.store)
+}
+
+fn readable<K>(store: &reflector::Store<Readable<K>>) -> Vec<K>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    let object = |it: &Readable<K>| match it {
+        Readable::Object(object) => Some(object.clone()),
+        Readable::Unreadable(_) => None,
+    };
+    store.state().iter().filter_map(|it| object(it)).collect()
 }

@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 
 use futures::StreamExt;
-use kube::Client;
 use kube::api::{Api, DynamicObject, ObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
-use serde_json::Value;
+use kube::{Client, Resource as _};
+use serde_json::{Value, json};
 use switchyard_api::names;
 use switchyard_jobs::is_serving_part;
 use switchyard_jobs::meta::controller_of;
 use switchyard_ledger::{Target, WatchEvent};
 use switchyard_platform::optional_crd::{CrdBackoff, is_unknown_kind};
+use switchyard_platform::readable::Readable;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -66,7 +67,7 @@ async fn one_kind(
     done: tokio::sync::oneshot::Sender<()>,
 ) {
     let access = watch.access.clone();
-    let api: Api<DynamicObject> = Api::all_with(client, &access.resource);
+    let api: Api<Readable<DynamicObject>> = Api::all_with(client, &access.resource);
     let config =
         watcher::Config::default().labels(&format!("{}={}", names::HUB_ID, watch.seal.hub_id()));
     let mut events = watcher(api, config).backoff(CrdBackoff::default()).boxed();
@@ -82,8 +83,9 @@ async fn one_kind(
                 None
             }
             Ok(watcher::Event::InitApply(object)) => {
-                listing.extend(object.metadata.uid.clone());
-                watch.applied(&object)
+                // An unreadable copy is not gone.
+                listing.extend(object.meta().uid.clone());
+                object.or_warn(&access.gvk).and_then(|object| watch.applied(&object))
             }
             Ok(watcher::Event::InitDone) => {
                 let mut uids = std::mem::take(&mut listing);
@@ -96,8 +98,14 @@ async fn one_kind(
                 }
                 Some(WatchEvent::Listed { kind, gvk: access.gvk.clone(), uids })
             }
-            Ok(watcher::Event::Apply(object)) => watch.applied(&object),
-            Ok(watcher::Event::Delete(object)) => watch.deleted(&object),
+            Ok(watcher::Event::Apply(object)) => {
+                object.or_warn(&access.gvk).and_then(|object| watch.applied(&object))
+            }
+            Ok(watcher::Event::Delete(Readable::Object(object))) => watch.deleted(&object),
+            Ok(watcher::Event::Delete(Readable::Unreadable(object))) => {
+                let metadata = object.metadata;
+                watch.deleted(&DynamicObject { types: None, metadata, data: json!({}) })
+            }
             // A kind that was disabled may have left jobs, but only if the agent could see them:
             // the roles in `deploy/` cover all kinds, enabled or not. An administrator who removes
             // those rights also takes over the jobs.
@@ -247,8 +255,6 @@ impl KindWatch {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::proof::tests::{seal, signed};
 
