@@ -234,6 +234,8 @@ impl Parts {
         metrics.register(|registry| {
             let ours = registry.sub_registry_with_prefix("switchyard");
             ours.register("events_dropped", "Events not written because too many waited", dropped);
+            let skipped = switchyard_platform::readable::skipped();
+            ours.register("objects_skipped", "Objects whose type could not read them", skipped);
         });
         let context = Arc::new(Context {
             stores: Arc::new(Stores::new(&options.config)),

@@ -7,15 +7,19 @@
 //! - JSON that is nested deeper than 128 levels, in fields without a schema,
 //! - on Kubernetes 1.32, numbers such as 5.000000001 in a field for integers.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, sync::LazyLock};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, api::ObjectMeta, runtime::watcher::Event};
+use prometheus_client::metrics::counter::Counter;
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error as _},
 };
 use serde_json::{Value, value::RawValue};
+use tokio::time::Instant;
+
+use crate::log_limit::LogLimit;
 
 /// An object of a list or a watch.
 #[derive(Debug, Clone)]
@@ -46,14 +50,28 @@ impl<K> Readable<K> {
     }
 }
 
+/// Objects that this process has skipped.
+static SKIPPED: LazyLock<Counter> = LazyLock::new(Counter::default);
+
+/// The counter of objects that this process has skipped, for its metrics.
+#[must_use]
+pub fn skipped() -> Counter {
+    SKIPPED.clone()
+}
+
 impl Unreadable {
-    /// Logs that the object is skipped.
+    /// Logs and counts that the object is skipped. Whoever changes it again and again writes no
+    /// more than ten lines every ten seconds.
     pub fn warn(&self, kind: &str) {
+        static LIMIT: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
+        SKIPPED.inc();
+        let Some(left_out) = LIMIT.admit(Instant::now()) else { return };
         tracing::warn!(
             kind,
             namespace = self.metadata.namespace.as_deref().unwrap_or_default(),
             name = self.metadata.name.as_deref().unwrap_or_default(),
             error = self.error,
+            left_out,
             "object cannot be read and is skipped"
         );
     }

@@ -18,6 +18,7 @@ use switchyard_api::names;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
 use switchyard_jobs::{JobKind, enabled_kinds};
+use switchyard_platform::readable::Readable;
 
 use crate::api_objects::dispatches;
 use crate::dispatcher_task::is_later_replica;
@@ -42,9 +43,11 @@ impl Adoption<'_> {
     /// # Errors
     /// An API server refused a call. Marks made before stay, and the next run continues.
     pub(super) async fn run(&self) -> Result<usize, String> {
-        let copies: Api<Workload> = Api::all(self.remote.clone());
-        let copies = call(copies.list(&self.unmarked())).await?;
-        if copies.items.is_empty() {
+        let copies: Api<Readable<Workload>> = Api::all(self.remote.clone());
+        let copies = call(copies.list(&self.unmarked())).await?.items;
+        let copies: Vec<Workload> =
+            copies.into_iter().filter_map(|copy| copy.or_warn("workloads")).collect();
+        if copies.is_empty() {
             return Ok(0);
         }
         let jobs = self.jobs().await?;
@@ -129,7 +132,7 @@ impl Adoption<'_> {
         let mut jobs: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for kind in enabled_kinds(&self.ctx.config.integrations.frameworks) {
             let resource = kind.id().api_resource();
-            let api: Api<DynamicObject> = Api::all_with(self.remote.clone(), &resource);
+            let api: Api<Readable<DynamicObject>> = Api::all_with(self.remote.clone(), &resource);
             let found = match tokio::time::timeout(CALL, api.list(&self.unmarked())).await {
                 Ok(Ok(found)) => found,
                 // The worker lacks this kind, or the hub may not read it. The 404 for an unknown
@@ -140,7 +143,7 @@ impl Adoption<'_> {
                 Ok(Err(error)) => return Err(error.to_string()),
                 Err(_) => return Err(late()),
             };
-            for job in found {
+            for job in found.items.into_iter().filter_map(|job| job.or_warn(&resource.plural)) {
                 // Kueue sets an annotation; older versions set a label.
                 let key = names::PREBUILT_WORKLOAD_NAME;
                 let workload =

@@ -231,6 +231,7 @@ pub const OWN: &[(Family, ShownBy)] = &[
         ShownBy::All,
     ),
     (family("switchyard_events_dropped_total", Counter, &[]), ShownBy::All),
+    (family("switchyard_objects_skipped_total", Counter, &[]), ShownBy::All),
     (family("switchyard_audit_findings", Gauge, &["kind"]), ShownBy::All),
     (family("switchyard_audit_looks_total", Counter, &["result"]), ShownBy::All),
     (family("switchyard_cluster_connected", Gauge, &["cluster"]), ShownBy::Hub),
