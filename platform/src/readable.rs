@@ -60,8 +60,7 @@ pub fn skipped() -> Counter {
 }
 
 impl Unreadable {
-    /// Logs and counts that the object is skipped. Whoever changes it again and again writes no
-    /// more than ten lines every ten seconds.
+    /// Counts that the object is skipped, and logs it, at most ten times in ten seconds.
     pub fn warn(&self, kind: &str) {
         static LIMIT: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
         SKIPPED.inc();

@@ -47,7 +47,7 @@ fn commands_of_the_guide_move_a_manager_and_back() {
         let environment = clusters.start().await.unwrap();
         let site = Site::make(&environment, &release).await;
         let with_kueue = site.fill().await;
-        site.preflight();
+        site.preflight().await;
 
         // Aborted after the last command.
         site.stop_manager();
@@ -279,30 +279,28 @@ impl<'a> Site<'a> {
     }
 
     /// With the manager's own kubeconfigs of the workers.
-    fn preflight(&self) {
-        for command in commands("## Preflight") {
+    async fn preflight(&self) {
+        let command = commands("## Preflight").remove(0);
+        let report = eventually(WAIT, "two jobs to wait on the manager", async || {
             let report = self.shell.run(&format!("{command} -o json"));
-            let report: Value = serde_json::from_str(&report).unwrap();
-            assert_eq!(
-                (&report["mode"], &report["waiting"]),
-                (&"hub".into(), &2.into()),
-                "{report:#}"
-            );
-            let findings = report["findings"].as_array().unwrap();
-            let mut read = Vec::new();
-            for finding in findings.iter().filter(|it| it["subject"] == "worker") {
-                let message = finding["message"].as_str().unwrap();
-                assert!(message.starts_with("it keeps its Kueue"), "{report:#}");
-                read.extend(
-                    finding["objects"].as_array().unwrap().iter().filter_map(Value::as_str),
-                );
-            }
-            read.sort_unstable();
-            assert_eq!(read, ["east", "west"], "{report:#}");
-            let steps = report["steps"].as_array().unwrap();
-            let copies = "Copy 2 kubeconfig Secrets to switchyard-system";
-            assert!(steps.iter().any(|step| step["name"] == copies), "{steps:?}");
+            let report: Value = serde_json::from_str(&report)?;
+            ensure!(report["waiting"] == 2, "{} wait", report["waiting"]);
+            Ok(report)
+        });
+        let report = report.await.unwrap();
+        assert_eq!(report["mode"], "hub", "{report:#}");
+        let findings = report["findings"].as_array().unwrap();
+        let mut read = Vec::new();
+        for finding in findings.iter().filter(|it| it["subject"] == "worker") {
+            let message = finding["message"].as_str().unwrap();
+            assert!(message.starts_with("it keeps its Kueue"), "{report:#}");
+            read.extend(finding["objects"].as_array().unwrap().iter().filter_map(Value::as_str));
         }
+        read.sort_unstable();
+        assert_eq!(read, ["east", "west"], "{report:#}");
+        let steps = report["steps"].as_array().unwrap();
+        let copies = "Copy 2 kubeconfig Secrets to switchyard-system";
+        assert!(steps.iter().any(|step| step["name"] == copies), "{steps:?}");
     }
 
     /// The commands up to the gap.

@@ -27,7 +27,8 @@ fn nothing_is_left_of_a_run_that_is_killed() {
             return own().await;
         }
         let mut owner = start();
-        let (network, cgroup) = (network(owner.id()), format!("switchyard-{}-alone", owner.id()));
+        // The cgroup of its first node.
+        let (network, cgroup) = (network(owner.id()), format!("switchyard-{}-1", owner.id()));
         let processes = processes(&network, &cgroup);
         let names: BTreeSet<String> = processes.iter().map(|pid| name(*pid)).collect();
         for expected in
