@@ -10,11 +10,12 @@ use tower::retry::RetryLayer;
 
 /// Longest silence within an answer of the API server.
 pub(crate) const READ_TIME: Duration = Duration::from_secs(60);
-/// Requests that wait for a turn.
+/// Most requests in the queue of a client.
 const WAITING: usize = 256;
 
-/// A client that repeats what was answered with 429, 503 or 504 three times, for four seconds. kube
-/// would do it for minutes: an unavailable aggregated API would hold up a whole command.
+/// A client that repeats a request up to three times, within four seconds, after an answer of 429,
+/// 503 or 504. The default of kube is minutes, which an unavailable aggregated API would add to each
+/// command.
 ///
 /// # Errors
 /// The configuration cannot be used, or its credential program fails.

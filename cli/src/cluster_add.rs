@@ -97,6 +97,9 @@ pub struct Added {
     pub cluster: String,
     /// `agent` or `kubeconfig`.
     pub link: &'static str,
+    /// The worker's API server in the kubeconfig of the hub.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
     pub connected: bool,
     /// It was connected before this command, which does not change that connection.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -127,6 +130,7 @@ impl Added {
         Self {
             cluster: args.name.clone(),
             link,
+            server: None,
             connected: active.is_some_and(|active| active.status == conditions::TRUE),
             was_connected: false,
             message: active.map(|active| active.message.clone()).unwrap_or_default(),
@@ -165,7 +169,12 @@ fn render_text(added: &Added) -> String {
         true if added.was_connected => format!(
             "{cluster} is connected, as before this command. The agent keeps its identity, and uses the new token only once the hub refuses that identity, a new address only once its session ends.\n"
         ),
-        true => format!("{cluster} is connected.\n"),
+        true => match &added.server {
+            Some(server) => {
+                format!("{cluster} is connected. The hub uses its API server at {server}.\n")
+            }
+            None => format!("{cluster} is connected.\n"),
+        },
         false if commands.is_empty() => {
             format!("{cluster} is not connected yet: {message}\n`switchyard check` says more.\n")
         }
@@ -380,6 +389,7 @@ mod tests {
         Added {
             cluster: "east".into(),
             link: "agent",
+            server: None,
             connected,
             was_connected: false,
             message: "no agent has enrolled".into(),
@@ -482,6 +492,11 @@ mod tests {
         let before = render_text(&Added { was_connected: true, ..added(true, "") });
         assert!(before.starts_with("east is connected, as before"), "{before}");
         assert_eq!(render_text(&added(true, "")), "east is connected.\n");
+        let server = Some("https://east:6443".to_owned());
+        assert_eq!(
+            render_text(&Added { server, ..added(true, "") }),
+            "east is connected. The hub uses its API server at https://east:6443.\n"
+        );
         assert!(
             render_text(&added(false, ""))
                 .contains("not connected yet: no agent has enrolled\n`switchyard check`")

@@ -82,8 +82,8 @@ where
     }
 }
 
-/// Waits until the API server answers again. A watch that begins again does not tell, because nothing
-/// is sent about a quiet namespace.
+/// Waits until the API server answers again. A watch that begins again does not show it, because the
+/// API server sends nothing about a quiet namespace.
 async fn until_answered<K>(api: &Api<K>, outage: &mut Outage) -> anyhow::Result<()>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Its next event, perhaps after hours, would come too late.
+    /// The next event of a quiet watch may come after hours.
     #[tokio::test(start_paused = true)]
     async fn quiet_watch_that_begins_again_ends_the_outage() {
         let answers = vec![list(&["east"]), None, list(&["east"])];

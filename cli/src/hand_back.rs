@@ -43,7 +43,8 @@ const MAX_ATTEMPTS: usize = 4;
 pub struct Args {
     /// On a worker: also release the jobs that a Switchyard hub created or took over there. Then a
     /// MultiKueue manager can delete them, and a hub can take them over again. Jobs of external
-    /// frameworks are among them. No Switchyard hub may follow them any more.
+    /// frameworks are among them. Workloads that an agent suspended resume. No Switchyard hub may
+    /// follow them any more.
     #[arg(long)]
     pub copies: bool,
     /// With --copies: confirm that no Switchyard hub follows them any more. A hub that does would

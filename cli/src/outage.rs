@@ -1,5 +1,4 @@
-//! The rule of every wait and watch for failed requests: what passes is repeated until the deadline
-//! and told once, a refusal ends the command.
+//! Waits repeat transient errors until the deadline, and report them once. A refusal ends the command.
 
 use std::time::Duration;
 
@@ -16,6 +15,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Outage {
     /// Prints nothing.
     is_quiet: bool,
+    /// An error before the first answer ends the command.
+    needs_answer: bool,
     last: Option<anyhow::Error>,
     announced: Option<Instant>,
     is_on_screen: bool,
@@ -24,6 +25,11 @@ pub(crate) struct Outage {
 impl Outage {
     pub(crate) fn new(is_quiet: bool) -> Self {
         Self { is_quiet, ..Self::default() }
+    }
+
+    /// As [`Self::new`], but every error before the first answer stays.
+    pub(crate) fn after_first_answer(is_quiet: bool) -> Self {
+        Self { needs_answer: true, ..Self::new(is_quiet) }
     }
 
     /// The value of a request; none after an error that may pass.
@@ -36,7 +42,7 @@ impl Outage {
                 self.end();
                 Ok(Some(value))
             }
-            Err(error) if request::is_transient(&error) => {
+            Err(error) if !self.needs_answer && request::is_transient(&error) => {
                 self.begin(error);
                 Ok(None)
             }
@@ -62,9 +68,7 @@ impl Outage {
     fn begin(&mut self, error: anyhow::Error) {
         let is_news = self.announced.is_none_or(|at| at.elapsed() >= SILENCE);
         if self.last.is_none() && is_news && !self.is_quiet {
-            eprintln!(
-                "the connection to the API server is lost, and this goes on once it is back: {error:#}"
-            );
+            eprintln!("lost the connection to the API server, retrying: {error:#}");
             self.announced = Some(Instant::now());
             self.is_on_screen = true;
         }
@@ -73,6 +77,7 @@ impl Outage {
 
     /// The API server has answered.
     pub(crate) fn end(&mut self) {
+        self.needs_answer = false;
         self.last = None;
         if std::mem::take(&mut self.is_on_screen) {
             eprintln!("the API server answers again");

@@ -14,10 +14,9 @@ pub fn page() -> String {
         - `--dry-run` says what a command would do, and changes nothing. Every command that changes something has it; its JSON then has `dryRun: true`.\n\
         - `--yes` confirms a change where a mistake cannot be taken back: jobs may run twice, or Switchyard takes or gives up objects that it cannot tell apart. \
         Without it, such a command says what it would do, as with `--dry-run`, and exits with 1. With both, `--dry-run` wins.\n\
-        - `--wait` waits until a change has taken effect, with progress on stderr, for at most `--timeout`, such as 30s, 10m or 2h. \
-        The time counts from the start of the command.\n\
+        - `--wait` waits until a change has taken effect, with progress on stderr. All waits of a command share the time of `--timeout`, such as 30s, 10m or 2h.\n\
         - A wait or `--watch` goes on after a lost connection to the API server, or after its answers 429 and 5xx. Stderr names the error once. \
-        A refusal ends it.\n\
+        A refusal ends it. `switchyard wait` also ends if its first request fails.\n\
         - The exit code is 0, 1 after an error, or 2 where `check`, `audit`, `wait` or `migrate preflight` found a fault.\n"
         .to_owned();
     let mut root = help::command();

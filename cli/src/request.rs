@@ -1,8 +1,9 @@
-//! Errors of requests to an API server: what they say, and whether a wait goes on after them.
+//! Errors of requests to an API server: their messages, and whether a wait repeats the request.
 
 use std::error::Error;
 use std::fmt;
 
+use kube::client::AuthError;
 use kube::runtime::watcher;
 
 const EXPIRED: u16 = 410;
@@ -62,7 +63,7 @@ fn remedy(error: &kube::Error) -> &'static str {
         kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => {
             "; does an API server answer at the server of the kubeconfig, or a proxy?"
         }
-        kube::Error::Auth(_) => "; does kubectl work with this kubeconfig?",
+        error if is_no_credential(error) => "; does kubectl work with this kubeconfig?",
         _ => "; can the cluster be reached with kubectl?",
     }
 }
@@ -115,7 +116,7 @@ fn may_pass(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => matches!(status.code, EXPIRED | 429 | 500..=599),
         kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => {
-            !is_distrust(error)
+            !is_distrust(error) && !is_no_credential(error)
         }
         _ => false,
     }
@@ -123,19 +124,27 @@ fn may_pass(error: &kube::Error) -> bool {
 
 /// Whether the server's certificate was rejected.
 fn is_distrust(error: &kube::Error) -> bool {
-    let mut next: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
-            return true;
-        }
+    causes(error)
+        .any(|cause| matches!(cause.downcast_ref(), Some(rustls::Error::InvalidCertificate(_))))
+}
+
+/// Whether the user of the kubeconfig has no credential, for example because its program failed. kube
+/// refreshes credentials within requests, and reports a failure there as `Error::Service`.
+fn is_no_credential(error: &kube::Error) -> bool {
+    causes(error).any(|cause| cause.is::<AuthError>())
+}
+
+/// An error, and the errors that it wraps.
+fn causes(error: &kube::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    let first: &(dyn Error + 'static) = error;
+    std::iter::successors(Some(first), |&error| {
         // `source` of an io::Error leaves out the error that it wraps.
         let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        next = match wrapped {
+        match wrapped {
             Some(wrapped) => Some(wrapped),
             None => error.source(),
-        };
-    }
-    false
+        }
+    })
 }
 
 /// The error of a watch; none for an expired one, which begins again as usual.
@@ -183,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_outlive_what_passes_and_no_refusal() {
+    fn transient_error_continues_wait_refusal_ends_it() {
         let certificate =
             rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
         let distrust = kube::Error::Service(std::io::Error::other(certificate).into());
@@ -199,6 +208,8 @@ mod tests {
             (answer(503), true),
             (reset(), true),
             (distrust, false),
+            (no_credential(), false),
+            (kube::Error::Auth(AuthError::AuthExec("expired".to_owned())), false),
             (kube::Error::SerdeError(garbage), false),
         ] {
             let text = error.to_string();
@@ -207,6 +218,19 @@ mod tests {
             assert_eq!(is_transient(&anyhow::Error::new(error)), expected, "{text}, bare");
         }
         assert!(!is_transient(&anyhow::anyhow!("it was deleted")));
+    }
+
+    /// As kube reports a credential program that fails during a command.
+    fn no_credential() -> kube::Error {
+        kube::Error::Service(AuthError::AuthExec("expired".to_owned()).into())
+    }
+
+    #[test]
+    fn failed_credential_program_is_no_network_error() {
+        assert_eq!(
+            message(&anyhow::Error::new(no_credential())),
+            "failed exec auth: expired; does kubectl work with this kubeconfig?"
+        );
     }
 
     #[test]

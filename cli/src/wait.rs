@@ -134,11 +134,12 @@ fn step(state: JobState, goal: Goal) -> Step {
 /// Waits, with progress on stderr.
 ///
 /// # Errors
-/// After the timeout, for a deactivated job, and when the API server refuses.
+/// After the timeout, for a deactivated job, when the API server refuses, and if the first request
+/// fails.
 pub async fn run(client: Client, namespace: &str, args: &Args) -> anyhow::Result<ExitStatus> {
     let namespace = args.namespace.as_deref().unwrap_or(namespace);
     let mut seen = Seen::default();
-    let mut outage = Outage::new(args.quiet);
+    let mut outage = Outage::after_first_answer(args.quiet);
     let reached = until(client, namespace, args, &mut seen, &mut outage);
     match tokio::time::timeout(args.timeout, reached).await {
         Ok(status) => status,
@@ -252,7 +253,7 @@ fn line(row: &JobRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::follow::samples::{client, event, objects, status};
+    use crate::follow::samples::{client, event, failure, objects, status};
     use crate::request::samples::{answer, reset};
 
     #[test]
@@ -351,6 +352,16 @@ mod tests {
         assert_eq!(began.elapsed(), MINUTE);
     }
 
+    fn for_a_minute() -> Args {
+        Args {
+            job: "train".into(),
+            goal: Goal::Finished,
+            timeout: MINUTE,
+            namespace: None,
+            quiet: true,
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn job_that_was_deleted_during_an_outage_ends_the_wait() {
         let job = serde_json::json!({
@@ -361,13 +372,7 @@ mod tests {
         let there = || objects(std::slice::from_ref(&job));
         let expired = event("ERROR", &status(410));
         let answers = vec![there(), None, there(), expired, objects(&[])];
-        let args = Args {
-            job: "train".into(),
-            goal: Goal::Finished,
-            timeout: MINUTE,
-            namespace: None,
-            quiet: true,
-        };
+        let args = for_a_minute();
         let error = run(client(answers), "ns", &args).await.unwrap_err();
         assert_eq!(error.to_string(), "train was deleted");
         let lost = run(client(vec![there(), None, None]), "ns", &args).await.unwrap_err();
@@ -378,6 +383,17 @@ mod tests {
             ),
             "{lost}"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unreachable_server_ends_the_wait_at_once() {
+        let args = for_a_minute();
+        for (first, said) in [(None, "connection reset"), (failure(503), "no")] {
+            let began = Instant::now();
+            let error = run(client(vec![first]), "ns", &args).await.unwrap_err().to_string();
+            assert!(error.starts_with(&format!("watching: {said}")), "{error}");
+            assert_eq!(began.elapsed(), Duration::ZERO);
+        }
     }
 
     #[test]

@@ -235,7 +235,11 @@ impl Parts {
             let ours = registry.sub_registry_with_prefix("switchyard");
             ours.register("events_dropped", "Events not written because too many waited", dropped);
             let skipped = switchyard_platform::readable::skipped();
-            ours.register("objects_skipped", "Objects whose type could not read them", skipped);
+            ours.register(
+                "objects_skipped",
+                "Times that an object was skipped because it cannot be read",
+                skipped,
+            );
         });
         let context = Arc::new(Context {
             stores: Arc::new(Stores::new(&options.config)),

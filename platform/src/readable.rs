@@ -16,7 +16,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error as _},
 };
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::log_limit::LogLimit;
@@ -131,10 +131,15 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Readable<K> {
     }
 }
 
+/// Reads the object once more without its managed fields, whose times and depth users choose.
 fn without_managed_fields<K: DeserializeOwned>(text: &str) -> Option<K> {
-    let mut value: Value = serde_json::from_str(text).ok()?;
-    value.get_mut("metadata")?.as_object_mut()?.remove("managedFields")?;
-    serde_json::from_value(value).ok()
+    type Fields = BTreeMap<String, Box<RawValue>>;
+    let mut object: Fields = serde_json::from_str(text).ok()?;
+    let metadata = object.get_mut("metadata")?;
+    let mut fields: Fields = serde_json::from_str(metadata.get()).ok()?;
+    fields.remove("managedFields")?;
+    *metadata = serde_json::value::to_raw_value(&fields).ok()?;
+    serde_json::from_str(&serde_json::to_string(&object).ok()?).ok()
 }
 
 /// All other fields are skipped, at any depth.
@@ -198,7 +203,7 @@ impl<K: Resource> Resource for Readable<K> {
 mod tests {
     use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
     use kube::core::{ObjectList, WatchEvent};
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::object::Object;
@@ -220,6 +225,15 @@ mod tests {
         let mut pod: Value = serde_json::from_str(&pod(&json!({"containers": []}))).unwrap();
         pod["metadata"]["managedFields"] = managed;
         pod.to_string()
+    }
+
+    #[test]
+    fn deep_managed_fields_do_not_hide_an_object() {
+        let nested = format!("{}{}", "{\"f:a\":".repeat(200), "{}".to_owned() + &"}".repeat(200));
+        let late = late().replace("\"fieldsV1\":{}", &format!("\"fieldsV1\":{nested}"));
+        assert!(serde_json::from_str::<Value>(&late).is_err());
+        let pod: Readable<Pod> = serde_json::from_str(&late).unwrap();
+        assert!(matches!(pod, Readable::Object(_)), "{pod:?}");
     }
 
     fn read<K: Resource>(items: &[Readable<K>]) -> Vec<(bool, &str, &str)> {

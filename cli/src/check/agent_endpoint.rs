@@ -106,7 +106,7 @@ fn not_enrolled(facts: &ClusterFacts, address: &str) -> Line {
                         `switchyard cluster add NAME` makes a new one";
     let hub = address.parse::<HubAddress>().ok();
     let way = hub.as_ref().zip(facts.proxy.as_ref().ok()).and_then(|(hub, it)| it.way(hub).ok());
-    // The proxy of this machine is no matter of the agent's.
+    // The agent does not use the proxy of this machine.
     let way = way.unwrap_or_default();
     let proxy = way.proxy.as_ref().filter(|_| way.is_of_pods).zip(hub.as_ref());
     let name = &facts.join_secret;
@@ -249,10 +249,9 @@ fn unreachable(check: CheckName, hub: &HubAddress, address: &str, way: &Way, err
             "let TLS pass through to the hub: a load balancer, ingress or proxy in between must forward TCP (layer 4), and not end TLS",
         );
     }
-    let mend = match &way.proxy {
-        Some(proxy) => agent_proxy::mend(hub, proxy),
-        None => "see whether the workers reach it: the name resolves, the load balancer has an address, firewalls let the port through".to_owned(),
-    };
+    let mend = way.mend(hub).unwrap_or_else(|| {
+        "see whether the workers reach it: the name resolves, the load balancer has an address, firewalls let the port through".to_owned()
+    });
     Line::warning(
         check,
         format!("{address} cannot be reached from this machine{way}: {error}"),

@@ -102,6 +102,21 @@ pub(super) struct Way {
     text: String,
 }
 
+impl Way {
+    /// The advice about a hub that cannot be reached through the proxy of this way.
+    pub(super) fn mend(&self, hub: &HubAddress) -> Option<String> {
+        let proxy = self.proxy.as_ref()?;
+        if self.is_of_pods {
+            return Some(mend(hub, proxy));
+        }
+        let address = hub.to_string();
+        let target = address.trim_start_matches("https://");
+        Some(format!(
+            "set NO_PROXY on this machine, or let the proxy {proxy} allow CONNECT to {target}"
+        ))
+    }
+}
+
 impl std::fmt::Display for Way {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.text)
@@ -242,6 +257,20 @@ mod tests {
         );
         assert_eq!(text(&[("SWITCHYARD_PROXY", "none"), ("HTTPS_PROXY", url)]), "");
         assert!(proxy(&[("HTTPS_PROXY", "socks5://x")]).way(&hub).is_err());
+    }
+
+    #[test]
+    fn advice_about_a_proxy_names_its_owner() {
+        let hub: HubAddress = "https://hub.example:7443".parse().unwrap();
+        let of_pods = proxy(&[("SWITCHYARD_PROXY", "http://p:3128")]).way(&hub).unwrap();
+        let mend = of_pods.mend(&hub).unwrap();
+        assert!(mend.contains("agent.proxy"), "{mend}");
+        let here = Way { is_of_pods: false, ..of_pods };
+        assert_eq!(
+            here.mend(&hub).unwrap(),
+            "set NO_PROXY on this machine, or let the proxy p:3128 allow CONNECT to hub.example:7443"
+        );
+        assert_eq!(Way::default().mend(&hub), None);
     }
 
     #[test]

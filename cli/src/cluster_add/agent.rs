@@ -54,6 +54,7 @@ pub(super) async fn add(
     let mut added = Added {
         cluster: args.name.clone(),
         link: "agent",
+        server: None,
         connected: false,
         was_connected: before.connected,
         message: String::new(),

@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Client;
 use kube::api::{Api, ListParams};
-use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use switchyard_api::names::KUBECONFIG_SECRET_KEY;
 use switchyard_hub_pki::store;
@@ -30,25 +30,23 @@ pub(super) async fn add(
     let name = format!("{}-kubeconfig", args.name);
     let source = json!({"kubeConfig": {"location": name, "locationType": "Secret"}});
     if args.dry_run {
-        return plan(client, args, &name, &source).await;
+        return plan(client, file, args, &name, &source).await;
     }
     find_cluster(client, &args.name, &source).await?;
-    let (text, what, token) = match (&args.with_kubeconfig, &args.from_context) {
+    let (text, what, token, server) = match (&args.with_kubeconfig, &args.from_context) {
         (Some(path), _) => {
-            (from_file(path)?, format!("--with-kubeconfig {}", path.display()), None)
+            let (text, server) = from_file(path)?;
+            (text, format!("--with-kubeconfig {}", path.display()), None, server)
         }
         (None, Some(context)) => {
             let hub_id = hub_id(client, args).await?;
-            let mut cluster = cluster_of_context(file, context)?;
+            let (cluster, is_kept) = cluster_for_hub(client, file, args, &name, context).await?;
             let mut what = format!("--from-context {context}");
-            if let Some(server) = &args.server {
-                cluster.server = Some(server.clone());
-            } else if let Some(server) = earlier_server(client, args, &name, &cluster).await? {
+            if let (Some(server), true) = (&cluster.server, is_kept) {
                 what.push_str(&format!(" at {server} as before (--server names another)"));
-                cluster.server = Some(server);
             }
             let (text, token) = from_context(args, file, &cluster, &hub_id, deadline).await?;
-            (text, what, Some(token))
+            (text, what, Some(token), cluster.server)
         }
         (None, None) => {
             bail!("name a kubeconfig with --with-kubeconfig, or a context with --from-context")
@@ -91,6 +89,7 @@ pub(super) async fn add(
     Ok(Added {
         cluster: args.name.clone(),
         link: "kubeconfig",
+        server,
         connected,
         was_connected: false,
         message,
@@ -101,12 +100,22 @@ pub(super) async fn add(
 }
 
 /// The steps. A kubeconfig that is given is read and tried, as without --dry-run.
-async fn plan(client: &Client, args: &Args, secret: &str, source: &Value) -> anyhow::Result<Added> {
+async fn plan(
+    client: &Client,
+    file: Option<&Path>,
+    args: &Args,
+    secret: &str,
+    source: &Value,
+) -> anyhow::Result<Added> {
     let found = find_cluster(client, &args.name, source).await?;
     let mut steps = Vec::new();
+    let mut server = None;
+    let mut at = String::new();
     if let Some(path) = &args.with_kubeconfig {
         let what = format!("--with-kubeconfig {}", path.display());
-        test_kubeconfig(&from_file(path)?).await.context(what)?;
+        let (text, of_file) = from_file(path)?;
+        test_kubeconfig(&text).await.context(what)?;
+        server = of_file;
     }
     if let Some(context) = &args.from_context {
         let token = if args.rotate { "with a new token" } else { "with a token" };
@@ -114,14 +123,22 @@ async fn plan(client: &Client, args: &Args, secret: &str, source: &Value) -> any
             "in context {context}: apply the account and roles of deploy/rbac/kubeconfig-worker.yaml in {}, {token}",
             args.worker_namespace
         ));
+        let (cluster, is_kept) = cluster_for_hub(client, file, args, secret, context).await?;
+        server = cluster.server;
+        if is_kept {
+            at.push_str(" as before (--server names another)");
+        }
     }
-    steps.push(format!("write Secret {}/{secret} with the kubeconfig", args.hub_namespace));
+    if let Some(server) = &server {
+        at.insert_str(0, &format!(", for the API server at {server}"));
+    }
+    steps.push(format!("write Secret {}/{secret} with the kubeconfig{at}", args.hub_namespace));
     steps.push(cluster_step(&args.name, found.as_ref()));
     steps.push("wait until the hub is connected to the worker".to_owned());
     if args.rotate {
         steps.push("then delete the tokens from before on the worker".to_owned());
     }
-    Ok(Added::planned(args, "kubeconfig", found.as_ref(), steps))
+    Ok(Added { server, ..Added::planned(args, "kubeconfig", found.as_ref(), steps) })
 }
 
 /// The hub's id, by which the worker tells the tokens of several hubs apart.
@@ -132,18 +149,37 @@ async fn hub_id(client: &Client, args: &Args) -> anyhow::Result<String> {
     })
 }
 
-/// Reads the current context of a file.
-fn from_file(path: &Path) -> anyhow::Result<String> {
+/// The current context of a file as a kubeconfig, and its server.
+fn from_file(path: &Path) -> anyhow::Result<(String, Option<String>)> {
     let kubeconfig = Kubeconfig::read_from(path)
         .with_context(|| format!("--with-kubeconfig {}", path.display()))?;
     let (cluster, user) = read_context(&kubeconfig, None)?;
-    render(&cluster, &user)
+    Ok((render(&cluster, &user)?, cluster.server))
 }
 
-fn cluster_of_context(file: Option<&Path>, context: &str) -> anyhow::Result<Cluster> {
+/// The cluster of a context as the hub gets it, and whether its server is kept from before.
+async fn cluster_for_hub(
+    client: &Client,
+    file: Option<&Path>,
+    args: &Args,
+    secret: &str,
+    context: &str,
+) -> anyhow::Result<(Cluster, bool)> {
     let kubeconfig =
         file.map_or_else(Kubeconfig::read, Kubeconfig::read_from).context("--from-context")?;
-    Ok(read_context(&kubeconfig, Some(context))?.0)
+    let mut cluster = cluster_of_context(&kubeconfig, context)?;
+    if let Some(server) = &args.server {
+        cluster.server = Some(server.clone());
+    } else if let Some(server) = earlier_server(client, args, secret, &cluster).await? {
+        cluster.server = Some(server);
+        return Ok((cluster, true));
+    }
+    Ok((cluster, false))
+}
+
+/// The cluster of a context. The context's user does not matter: the hub gets another.
+fn cluster_of_context(kubeconfig: &Kubeconfig, context: &str) -> anyhow::Result<Cluster> {
+    inline_authority(cluster_of(kubeconfig, find_context(kubeconfig, Some(context))?)?)
 }
 
 /// The server of the kubeconfig that the hub has, if that is of the same cluster: an earlier
@@ -162,7 +198,9 @@ async fn earlier_server(
     let text = String::from_utf8_lossy(&text.0);
     // Anybody may have written the Secret: what is no kubeconfig is replaced.
     let Ok(kubeconfig) = Kubeconfig::from_yaml(&text) else { return Ok(None) };
-    let Ok((earlier, _)) = read_context(&kubeconfig, None) else { return Ok(None) };
+    // File paths in it would name files of the hub, and are not read here.
+    let earlier = find_context(&kubeconfig, None).and_then(|it| cluster_of(&kubeconfig, it));
+    let Ok(earlier) = earlier else { return Ok(None) };
     let authority = |it: &Cluster| it.certificate_authority_data.clone();
     let is_same = authority(&earlier).is_some() && authority(&earlier) == authority(cluster);
     Ok(earlier.server.filter(|server| is_same && cluster.server.as_ref() != Some(server)))
@@ -190,25 +228,42 @@ async fn from_context(
     }
 }
 
+/// A context, or the current one.
+fn find_context<'a>(
+    kubeconfig: &'a Kubeconfig,
+    context: Option<&str>,
+) -> anyhow::Result<&'a Context> {
+    let name =
+        context.or(kubeconfig.current_context.as_deref()).context("it has no current context")?;
+    let found =
+        kubeconfig.contexts.iter().find(|it| it.name == name).and_then(|it| it.context.as_ref());
+    found.with_context(|| format!("it has no context {name}"))
+}
+
+/// The cluster of a context, as written.
+fn cluster_of(kubeconfig: &Kubeconfig, context: &Context) -> anyhow::Result<Cluster> {
+    let cluster = kubeconfig
+        .clusters
+        .iter()
+        .find(|it| it.name == context.cluster)
+        .and_then(|it| it.cluster.clone());
+    cluster.with_context(|| format!("it has no cluster {}", context.cluster))
+}
+
+fn inline_authority(mut cluster: Cluster) -> anyhow::Result<Cluster> {
+    if let Some(path) = cluster.certificate_authority.take() {
+        cluster.certificate_authority_data = Some(inline(&path)?);
+    }
+    Ok(cluster)
+}
+
 /// Cluster and user of a context, with all files inlined.
 fn read_context(
     kubeconfig: &Kubeconfig,
     context: Option<&str>,
 ) -> anyhow::Result<(Cluster, Value)> {
-    let name =
-        context.or(kubeconfig.current_context.as_deref()).context("it has no current context")?;
-    let found =
-        kubeconfig.contexts.iter().find(|it| it.name == name).and_then(|it| it.context.as_ref());
-    let found = found.with_context(|| format!("it has no context {name}"))?;
-    let cluster = kubeconfig
-        .clusters
-        .iter()
-        .find(|it| it.name == found.cluster)
-        .and_then(|it| it.cluster.clone());
-    let mut cluster = cluster.with_context(|| format!("it has no cluster {}", found.cluster))?;
-    if let Some(path) = cluster.certificate_authority.take() {
-        cluster.certificate_authority_data = Some(inline(&path)?);
-    }
+    let found = find_context(kubeconfig, context)?;
+    let cluster = inline_authority(cluster_of(kubeconfig, found)?)?;
     let user = found.user.as_deref();
     let user = kubeconfig
         .auth_infos
@@ -306,13 +361,45 @@ async fn test_kubeconfig(text: &str) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    fn kubeconfig(cluster: &str, user: &str) -> anyhow::Result<String> {
+    fn parsed(cluster: &str, user: &str) -> Kubeconfig {
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters:\n- name: c\n  cluster: {cluster}\n\
              users:\n- name: u\n  user: {user}\ncontexts:\n- name: a\n  context: {{cluster: c, user: u}}\n"
         );
-        let (cluster, user) = read_context(&Kubeconfig::from_yaml(&text).unwrap(), None)?;
+        Kubeconfig::from_yaml(&text).unwrap()
+    }
+
+    fn kubeconfig(cluster: &str, user: &str) -> anyhow::Result<String> {
+        let (cluster, user) = read_context(&parsed(cluster, user), None)?;
         render(&cluster, &user)
+    }
+
+    /// The kubeconfigs of EKS, GKE, AKS and OIDC have such users.
+    #[test]
+    fn credential_plugin_does_not_hide_the_cluster() {
+        let good = "{server: 'https://w:6443', certificate-authority-data: YQ==}";
+        for user in [
+            "{exec: {apiVersion: client.authentication.k8s.io/v1, command: aws}}",
+            "{auth-provider: {name: oidc, config: {}}}",
+            "{client-certificate: /nonexistent, client-key: /nonexistent}",
+        ] {
+            let kubeconfig = parsed(good, user);
+            let cluster = cluster_of_context(&kubeconfig, "a").unwrap();
+            assert_eq!(cluster.server.as_deref(), Some("https://w:6443"), "{user}");
+            let text = render(&cluster, &json!({"token": "t"})).unwrap();
+            assert!(text.contains("token: t") && !text.contains("exec"), "{text}");
+            let error = cluster_of_context(&kubeconfig, "b").unwrap_err();
+            assert_eq!(error.to_string(), "it has no context b");
+        }
+        let with_file = parsed("{server: 'https://w', certificate-authority: /nonexistent}", "{}");
+        let error = format!("{:#}", cluster_of_context(&with_file, "a").unwrap_err());
+        assert!(error.starts_with("cannot read /nonexistent"), "{error}");
+        let stored = cluster_of(&with_file, find_context(&with_file, None).unwrap()).unwrap();
+        assert_eq!(
+            stored.server.as_deref(),
+            Some("https://w"),
+            "a stored one is read without files"
+        );
     }
 
     #[test]

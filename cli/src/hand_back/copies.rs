@@ -1,7 +1,8 @@
 //! Releases the copies that a hub created or took over on a worker.
 //!
 //! Without the hub, nothing would remove their finalizer, and a deleted job would stay for ever. The
-//! hub's marks go, too: a later takeover knows a copy of MultiKueue by their absence.
+//! hub's marks go, too: a later takeover knows a copy of MultiKueue by their absence. A Workload that
+//! an agent suspended becomes active, because only the agent would resume it.
 //!
 //! External frameworks are kinds of which only the hub's configuration knew. So every namespaced
 //! kind of a group with a domain is searched, besides the kinds that Switchyard knows.
@@ -30,6 +31,8 @@ const MARKS: [&str; 7] = [
     names::FENCE_AFTER,
     names::FLAVOR_PINS,
 ];
+/// Mark of a Workload that the agent deactivated: `SUSPENDED` of the agent's executor.
+const SUSPENDED: &str = "switchyard.dev/suspended";
 /// Longest cause of an unread kind.
 const CAUSE: usize = 200;
 
@@ -102,7 +105,17 @@ fn unread(what: &str, why: &str) -> String {
     format!("{what}: {}", why.chars().take(CAUSE).collect::<String>())
 }
 
-/// The objects of a kind with a hub's mark.
+/// Whether the hub created or took over the object. Pods of a serving copy have the hub's label from
+/// its template, but a controller creates them, without the finalizer.
+fn is_copy(resource: &ApiResource, object: &PartialObjectMeta<DynamicObject>) -> bool {
+    let is_pod = resource.group.is_empty() && resource.kind == "Pod";
+    let is_controlled =
+        object.owner_references().iter().any(|owner| owner.controller == Some(true));
+    let has_finalizer = object.finalizers().iter().any(|it| it == names::TERMINAL_STATE);
+    !is_pod || !is_controlled || has_finalizer
+}
+
+/// The copies of a kind, by the hub's label.
 async fn marked(
     client: &Client,
     resource: &ApiResource,
@@ -120,7 +133,7 @@ async fn marked(
                 return Err(crate::with_required_right(&error, &doing, "list them"));
             }
         };
-        marked.extend(list.items);
+        marked.extend(list.items.into_iter().filter(|object| is_copy(resource, object)));
         match list.metadata.continue_ {
             Some(token) if !token.is_empty() => page = page.continue_token(&token),
             _ => break,
@@ -129,7 +142,8 @@ async fn marked(
     Ok(marked)
 }
 
-/// Removes the finalizer from these objects, and counts them.
+/// Removes finalizer and marks from these objects, resumes suspended Workloads, and counts the
+/// objects.
 async fn release_all(
     client: &Client,
     resource: &ApiResource,
@@ -139,31 +153,45 @@ async fn release_all(
     let count = marked.len();
     for object in marked.into_iter().filter(|_| !dry_run) {
         let namespace = object.namespace().unwrap_or_default();
-        release_one(&Api::namespaced_with(client.clone(), &namespace, resource), object).await?;
+        let api = Api::namespaced_with(client.clone(), &namespace, resource);
+        release_one(&api, resource, object).await?;
     }
     Ok(count)
 }
 
-/// A merge patch without the hub's finalizer and marks, for the version that was read.
-fn release_patch(object: &PartialObjectMeta<DynamicObject>) -> Value {
+/// A merge patch without the hub's finalizer and marks, for the version that was read. It also
+/// resumes a Workload that the agent suspended.
+fn release_patch(resource: &ApiResource, object: &PartialObjectMeta<DynamicObject>) -> Value {
     let finalizers = object.finalizers().iter().filter(|it| *it != names::TERMINAL_STATE);
-    let annotations: Map<String, Value> =
+    let mut annotations: Map<String, Value> =
         MARKS.iter().map(|&mark| (mark.to_owned(), Value::Null)).collect();
-    json!({"metadata": {
+    let workload = ApiResource::erase::<Workload>(&());
+    let is_suspended = (&resource.group, &resource.kind) == (&workload.group, &workload.kind)
+        && object.annotations().contains_key(SUSPENDED);
+    if is_suspended {
+        annotations.insert(SUSPENDED.to_owned(), Value::Null);
+    }
+    let mut patch = json!({"metadata": {
         "uid": object.metadata.uid, "resourceVersion": object.metadata.resource_version,
         "finalizers": finalizers.collect::<Vec<_>>(),
         "labels": {names::HUB_ID: null},
         "annotations": annotations,
-    }})
+    }});
+    if is_suspended {
+        patch["spec"] = json!({"active": true});
+    }
+    patch
 }
 
 async fn release_one(
     api: &Api<DynamicObject>,
+    resource: &ApiResource,
     mut object: PartialObjectMeta<DynamicObject>,
 ) -> anyhow::Result<()> {
     let name = object.name_any();
     for _ in 0..MAX_ATTEMPTS {
-        let patch = Patch::Merge(release_patch(&object));
+        // The answer has metadata alone, but the patch may change all of the object.
+        let patch = Patch::Merge(release_patch(resource, &object));
         match api.patch_metadata(&name, &PatchParams::default(), &patch).await {
             Ok(_) => return Ok(()),
             Err(kube::Error::Api(status)) if status.is_conflict() => {}
@@ -177,4 +205,58 @@ async fn release_one(
         object = current;
     }
     bail!("{name} keeps changing: stop Switchyard before its jobs are handed back")
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+
+    use super::*;
+
+    fn object(metadata: &Value) -> PartialObjectMeta<DynamicObject> {
+        let text = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata});
+        serde_json::from_value(text).unwrap()
+    }
+
+    #[test]
+    fn pod_of_a_controller_is_no_copy() {
+        let pods = ApiResource::erase::<Pod>(&());
+        let owner = json!([{
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "s", "controller": true,
+        }]);
+        let controlled = object(&json!({"name": "web-0", "ownerReferences": owner}));
+        assert!(!is_copy(&pods, &controlled));
+        assert!(is_copy(&ApiResource::erase::<Workload>(&()), &controlled));
+        let taken_over = json!({
+            "name": "web-0", "ownerReferences": owner, "finalizers": [names::TERMINAL_STATE],
+        });
+        assert!(is_copy(&pods, &object(&taken_over)));
+        assert!(is_copy(&pods, &object(&json!({"name": "alone"}))));
+    }
+
+    #[test]
+    fn suspended_workload_resumes_without_marks() {
+        let workloads = ApiResource::erase::<Workload>(&());
+        let metadata = |annotations: &Value| {
+            object(&json!({
+                "name": "train", "uid": "u", "resourceVersion": "7", "annotations": annotations,
+                "labels": {names::HUB_ID: "hub"}, "finalizers": [names::TERMINAL_STATE, "other"],
+            }))
+        };
+        let suspended = metadata(&json!({SUSPENDED: "true", names::ATTEMPT: "1"}));
+        let patch = release_patch(&workloads, &suspended);
+        assert_eq!(patch["spec"], json!({"active": true}));
+        let expected = json!({"uid": "u", "resourceVersion": "7", "finalizers": ["other"]});
+        for field in ["uid", "resourceVersion", "finalizers"] {
+            assert_eq!(patch["metadata"][field], expected[field], "{field}");
+        }
+        let annotations = patch["metadata"]["annotations"].as_object().unwrap();
+        assert_eq!(annotations.get(SUSPENDED), Some(&Value::Null));
+        assert_eq!(annotations.get(names::ATTEMPT), Some(&Value::Null));
+        // A user deactivated it, or it is no Workload.
+        let by_user = release_patch(&workloads, &metadata(&json!({names::ATTEMPT: "1"})));
+        assert!(by_user.get("spec").is_none(), "{by_user}");
+        let pod = release_patch(&ApiResource::erase::<Pod>(&()), &suspended);
+        assert!(pod.get("spec").is_none(), "{pod}");
+    }
 }

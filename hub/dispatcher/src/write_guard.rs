@@ -98,6 +98,8 @@ pub fn check(
             Some(name) if name == cluster && at.attempt == *attempt => {
                 WriteDecision::AlreadyApplied
             }
+            // The API dropped or forgot the attempt.
+            Some(name) if name == cluster && adopts.is_some() && at.attempt < *attempt => quota,
             // The API was restored. The name cannot be changed, but removed.
             Some(_) if adopts.is_some() && at.attempt < *attempt => {
                 WriteDecision::ClearClusterFirst
@@ -212,6 +214,7 @@ mod tests {
                 WriteDecision::Obsolete("another cluster has it"),
             ),
             ("an earlier one, restored", true, on("west", 1), WriteDecision::ClearClusterFirst),
+            ("its attempt was dropped", true, on("east", 0), WriteDecision::Write),
             (
                 "a later attempt",
                 false,

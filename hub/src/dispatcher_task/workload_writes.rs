@@ -3,7 +3,7 @@
 
 mod edits;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Api;
@@ -18,13 +18,14 @@ use switchyard_controller::{context::patch_status, workload as state, workload::
 use switchyard_dispatcher::write_guard::{WriteDecision, check, is_outdated};
 use switchyard_dispatcher::{STUCK, Uid, WorkloadWrite, WriteOutcome, WriteResult, WriteRetries};
 use switchyard_platform::events::EventType;
+use switchyard_platform::log_limit::LogLimit;
 use switchyard_platform::store::Key;
 use switchyard_platform::write::WriteError;
 use tokio::time::Instant;
 
 use super::gather::{facts, replaced};
 use super::payload;
-use super::workload_view::WorkloadView;
+use super::workload_view::{WorkloadView, attempt};
 use crate::audit::{Actor, AuditOperation, AuditOutcome, AuditRecord};
 use crate::metrics::HubMetrics;
 
@@ -124,8 +125,15 @@ impl PendingWrite {
                         (current, is_cleared) = (after, true);
                         continue;
                     }
-                    if self.lacks_cluster(&after) {
-                        tracing::warn!(workload = %self.key, "the API server drops status.clusterName; is its CRD an old one?");
+                    if self.is_dropped(&after) {
+                        static LIMIT: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
+                        if let Some(left_out) = LIMIT.admit(Instant::now()) {
+                            tracing::warn!(
+                                workload = %self.key,
+                                left_out,
+                                "the API server drops status.clusterName or status.dispatch; apply Switchyard's CRDs again"
+                            );
+                        }
                         return (WriteOutcome::Failed, Some(after));
                     }
                     self.announce(ctx, metrics, &current, &after);
@@ -167,10 +175,11 @@ impl PendingWrite {
         }
     }
 
-    /// Whether the API server dropped the cluster's name from a commit.
-    fn lacks_cluster(&self, after: &Workload) -> bool {
+    /// Whether the API server dropped the cluster's name or the attempt from a commit.
+    fn is_dropped(&self, after: &Workload) -> bool {
+        let Some((_, written)) = self.what.committed() else { return false };
         let cluster = after.status.as_ref().and_then(|status| status.cluster_name.as_deref());
-        self.what.committed().is_some() && cluster.is_none()
+        cluster.is_none() || attempt(after) < written
     }
 
     /// The present object. None if it is gone or has another uid.

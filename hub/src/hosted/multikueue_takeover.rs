@@ -6,12 +6,12 @@
 //! job's uid. So a copy with MultiKueue's origin label belongs to the dispatching Workload of that
 //! name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
-use kube::{Client, ResourceExt as _};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams};
+use kube::{Client, Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 use switchyard_agent::proof::Seal;
 use switchyard_api::names;
@@ -55,14 +55,14 @@ impl Adoption<'_> {
         for copy in copies {
             let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
             let Some(original) = self.ctx.stores.workloads.get(&namespace, &name) else { continue };
-            if !dispatches(&self.ctx.stores, &original) {
+            // A Workload with marks and a job without them would be two copies.
+            let key = (namespace.clone(), name.clone());
+            if jobs.unreadable.contains(&key) || !dispatches(&self.ctx.stores, &original) {
                 continue;
             }
             let attempt = self.number(&original).await?;
             let uid = original.uid().unwrap_or_default();
-            for (resource, job) in
-                jobs.get(&(namespace.clone(), name.clone())).into_iter().flatten()
-            {
+            for (resource, job) in jobs.readable.get(&key).into_iter().flatten() {
                 self.mark_job(resource, job, &uid, attempt).await?;
             }
             let api: Api<Workload> = Api::namespaced(self.remote.clone(), &namespace);
@@ -125,11 +125,9 @@ impl Adoption<'_> {
         ))
     }
 
-    /// The unmarked jobs, by namespace and name of their Workloads.
-    async fn jobs(
-        &self,
-    ) -> Result<BTreeMap<(String, String), Vec<(ApiResource, DynamicObject)>>, String> {
-        let mut jobs: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    /// Reads the unmarked jobs.
+    async fn jobs(&self) -> Result<Jobs, String> {
+        let mut all = Jobs::default();
         for kind in enabled_kinds(&self.ctx.config.integrations.frameworks) {
             let resource = kind.id().api_resource();
             let api: Api<Readable<DynamicObject>> = Api::all_with(self.remote.clone(), &resource);
@@ -143,20 +141,20 @@ impl Adoption<'_> {
                 Ok(Err(error)) => return Err(error.to_string()),
                 Err(_) => return Err(late()),
             };
-            for job in found.items.into_iter().filter_map(|job| job.or_warn(&resource.plural)) {
-                // Kueue sets an annotation; older versions set a label.
-                let key = names::PREBUILT_WORKLOAD_NAME;
-                let workload =
-                    job.annotations().get(key).or_else(|| job.labels().get(key)).cloned();
-                let workload = workload.or_else(|| first_group(kind, &job));
-                let (namespace, Some(workload)) = (job.namespace().unwrap_or_default(), workload)
-                else {
+            for job in found.items {
+                let namespace = job.meta().namespace.clone().unwrap_or_default();
+                let workload = prebuilt(job.meta());
+                let Some(job) = job.or_warn(&resource.plural) else {
+                    all.unreadable.extend(workload.map(|workload| (namespace, workload)));
                     continue;
                 };
-                jobs.entry((namespace, workload)).or_default().push((resource.clone(), job));
+                let workload = workload.or_else(|| first_group(kind, &job));
+                let Some(workload) = workload else { continue };
+                let of_workload = all.readable.entry((namespace, workload)).or_default();
+                of_workload.push((resource.clone(), job));
             }
         }
-        Ok(jobs)
+        Ok(all)
     }
 
     async fn mark_job(
@@ -188,6 +186,21 @@ impl Adoption<'_> {
             "annotations": {names::WORKLOAD_UID: uid, names::ATTEMPT: attempt.to_string(), names::PROOF: proof},
         }})
     }
+}
+
+/// The unmarked jobs, by namespace and name of their Workloads.
+#[derive(Default)]
+struct Jobs {
+    readable: BTreeMap<(String, String), Vec<(ApiResource, DynamicObject)>>,
+    unreadable: BTreeSet<(String, String)>,
+}
+
+/// The Workload that a job names. Kueue sets an annotation; older versions set a label.
+fn prebuilt(metadata: &ObjectMeta) -> Option<String> {
+    let of = |map: &Option<BTreeMap<String, String>>| {
+        map.as_ref()?.get(names::PREBUILT_WORKLOAD_NAME).cloned()
+    };
+    of(&metadata.annotations).or_else(|| of(&metadata.labels))
 }
 
 /// The Workload of the first pod group, for a job that does not name its Workload.

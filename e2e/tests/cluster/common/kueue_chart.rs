@@ -24,6 +24,12 @@ pub(crate) fn from_module(command: &str) -> String {
     command.replace(PUBLISHED, &chart())
 }
 
+/// Waits until the pods of Kueue are ready. The flags select a cluster.
+pub(crate) fn becomes_ready(shell: &Shell, flags: &str) {
+    let rollout = "rollout status --timeout=3m deployment";
+    shell.run(&format!("kubectl {flags} -n {NAMESPACE} {rollout} {DEPLOYMENT}"));
+}
+
 /// Installs Kueue over the CRDs and roles that may be there. The chart in the module names an image of
 /// its branch; the published chart names the release's.
 pub(crate) fn install(shell: &Shell, flags: &str) {

@@ -9,7 +9,7 @@ use switchyard_e2e::nodes::NodeImage;
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, fixture, job, queues};
 
-use super::reader::{WAIT, shell};
+use super::reader::{WAIT, apply, commands_with_queue, shell};
 use super::release::Release;
 use crate::common::kueue_chart;
 use crate::common::shell::{self, Shell};
@@ -22,8 +22,7 @@ const START_KUEUE: &str =
 
 /// The commands under a heading of the guide.
 fn commands(heading: &str) -> Vec<String> {
-    let adapted = |line: String| kueue_chart::from_module(&line.replace("NAME...", "main"));
-    shell::commands(PAGE, heading).into_iter().map(adapted).collect()
+    commands_with_queue(PAGE, heading, "main")
 }
 
 #[test]
@@ -37,9 +36,7 @@ fn commands_of_the_guide_move_a_cluster_from_kueue_and_back() {
         let shell = shell(&environment, &["one"], &release).await;
         kueue_chart::install(&shell, "--wait");
         let namespace = cluster.namespace("team").await.unwrap();
-        let objects = queues::simple(&namespace, "main", &[("cpu", "100m")]);
-        let applied = async || cluster.apply(objects.clone()).await;
-        eventually(WAIT, "Kueue's webhooks to answer", applied).await.unwrap();
+        apply(cluster, queues::simple(&namespace, "main", &[("cpu", "100m")])).await;
         let site = Site { cluster, shell, namespace };
         site.create("first").await;
         let first = site.runs("first").await;
@@ -113,11 +110,6 @@ impl Site<'_> {
         found
     }
 
-    fn kueue_becomes_ready(&self) {
-        let rollout = "kubectl -n kueue-system rollout status --timeout=3m deployment";
-        self.shell.run(&format!("{rollout} {}", kueue_chart::DEPLOYMENT));
-    }
-
     /// The number of objects with this word in their name.
     fn count(&self, kind: &str, word: &str) -> usize {
         let all = self.shell.run(&format!("kubectl get {kind} -o name"));
@@ -135,7 +127,7 @@ impl Site<'_> {
         shell.run(stop);
         assert_eq!(self.ready().await, []);
         shell.run(shell::in_text(PAGE, START_KUEUE));
-        self.kueue_becomes_ready();
+        kueue_chart::becomes_ready(shell, "");
 
         let stopped = || {
             shell.run(stop);
@@ -144,7 +136,7 @@ impl Site<'_> {
         };
         stopped();
         shell.run(&self::commands(BACK)[5]);
-        self.kueue_becomes_ready();
+        kueue_chart::becomes_ready(shell, "");
         assert_eq!(self.count("validatingwebhookconfiguration", "kueue"), 1);
         self.waits("second").await;
 

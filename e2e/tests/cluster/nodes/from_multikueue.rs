@@ -20,12 +20,14 @@ use switchyard_e2e::{
 };
 
 use super::Kubectl;
-use super::reader::{WAIT, shell};
+use super::reader::{WAIT, apply, commands_with_queue, shell};
 use super::release::Release;
 use crate::common::kueue_chart;
-use crate::common::shell::{self, Shell};
+use crate::common::shell::Shell;
 
 const PAGE: &str = "docs/migrate.md";
+const MANAGER: &str = "## A MultiKueue manager";
+const BACK: &str = "### Back with Helm";
 const WORKERS: [&str; 2] = ["west", "east"];
 /// The account of a kubeconfig, from `deploy/rbac`.
 const ACCOUNT: &str = "switchyard-remote-hub";
@@ -49,7 +51,11 @@ fn commands_of_the_guide_move_a_manager_and_back() {
         let with_kueue = site.fill().await;
         site.preflight().await;
 
-        // Aborted after the last command.
+        // Aborted in the gap, and after the last command.
+        site.stop_manager();
+        site.copy_kubeconfigs().await;
+        site.abort();
+        kept(&with_kueue, &site.run(4, &["a", "b", "c", "d"]).await);
         site.stop_manager();
         site.install().await;
         site.back().await;
@@ -76,17 +82,13 @@ fn kept(before: &Places, after: &Places) {
     }
 }
 
-/// Soon after a pod is ready, its Service leads to it, and Kueue's webhooks answer.
-async fn apply(cluster: &Cluster, objects: Vec<Value>) {
-    let applied =
-        eventually(WAIT, "Kueue's webhooks", async || cluster.apply(objects.clone()).await);
-    applied.await.unwrap();
-}
-
 /// The commands under a heading of the guide.
 fn commands(heading: &str) -> Vec<String> {
-    let adapted = |line: String| kueue_chart::from_module(&line.replace("NAME...", "all"));
-    shell::commands(PAGE, heading).into_iter().map(adapted).collect()
+    commands_with_queue(PAGE, heading, "all")
+}
+
+fn commands_of_manager() -> [String; 8] {
+    commands(MANAGER).try_into().expect("the preflight and seven commands")
 }
 
 /// A hub with two workers, all of which run stock Kueue at first.
@@ -141,9 +143,7 @@ impl<'a> Site<'a> {
     }
 
     fn kueue_becomes_ready(&self, cluster: &str) {
-        let rollout = "-n kueue-system rollout status --timeout=3m deployment";
-        let name = kueue_chart::DEPLOYMENT;
-        self.shell.run(&format!("kubectl --context {cluster} {rollout} {name}"));
+        kueue_chart::becomes_ready(&self.shell, &format!("--context {cluster}"));
     }
 
     /// A kubeconfig of a worker by its address for pods of other clusters.
@@ -305,20 +305,24 @@ impl<'a> Site<'a> {
 
     /// The commands up to the gap.
     fn stop_manager(&self) {
-        let commands = commands("## A MultiKueue manager");
-        // The first one is the preflight.
-        for command in &commands[1..4] {
-            self.shell.run(command);
+        let [preflight, configuration, stop, unhook, ..] = commands_of_manager();
+        assert!(preflight.starts_with("switchyard migrate preflight"), "{preflight}");
+        for command in [configuration, stop, unhook] {
+            self.shell.run(&command);
         }
     }
 
-    /// The commands from the gap on, which end it.
-    async fn install(&self) {
-        let commands = commands("## A MultiKueue manager");
-        let [namespace, secret, install, change] = &commands[4..] else {
-            panic!("four more commands: {commands:#?}")
-        };
-        // It stays when Switchyard is removed.
+    /// The way back from the gap.
+    fn abort(&self) {
+        self.shell.run(&commands(BACK)[5]);
+        self.kueue_becomes_ready("hub");
+        self.delete_kubeconfigs();
+    }
+
+    /// The commands of the second step.
+    async fn copy_kubeconfigs(&self) {
+        let [.., namespace, secret, _, _] = commands_of_manager();
+        // It stays when the copies are deleted, and when Switchyard is removed.
         self.shell.run(&format!("{namespace} || true"));
         for worker in WORKERS {
             self.shell.run(&secret.replace("NAME", worker));
@@ -328,8 +332,14 @@ impl<'a> Site<'a> {
             };
             assert_eq!(of(NAMESPACE).await, of(kueue_chart::NAMESPACE).await, "{worker}");
         }
-        self.shell.run(install);
-        self.shell.run(change);
+    }
+
+    /// The commands from the gap on, which end it.
+    async fn install(&self) {
+        self.copy_kubeconfigs().await;
+        let [.., install, change] = commands_of_manager();
+        self.shell.run(&install);
+        self.shell.run(&change);
         let kind =
             "kubectl -n switchyard-system get service switchyard-hub -o jsonpath={.spec.type}";
         assert_eq!(self.shell.run(kind), "LoadBalancer");
@@ -358,7 +368,7 @@ impl<'a> Site<'a> {
 
     /// The way back to the manager.
     async fn back(&self) {
-        let commands = commands("### Back with Helm");
+        let commands = commands(BACK);
         let (stop, start) = commands.split_at(4);
         for command in stop {
             self.shell.run(command);
@@ -370,6 +380,11 @@ impl<'a> Site<'a> {
         for command in start {
             self.shell.run(command);
         }
+        self.delete_kubeconfigs();
+    }
+
+    /// Deletes the copies of the second step.
+    fn delete_kubeconfigs(&self) {
         for worker in WORKERS {
             self.shell.run(&format!("kubectl -n {NAMESPACE} delete secret {worker}"));
         }

@@ -19,7 +19,7 @@ use switchyard_e2e::nodes::NodeImage;
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, fixture, job, queues, ready};
 
-use super::reader::{WAIT, shell};
+use super::reader::{WAIT, apply, shell};
 use super::release::Release;
 use super::{Kubectl, SOON, TAG};
 use crate::common::shell::{self, Shell};
@@ -33,6 +33,8 @@ const EARLIER: &str = "0.0.9";
 const TEAM: &str = "team";
 /// The job that runs during the upgrade.
 const LONG: &str = "long";
+/// Longer than two upgrades take, one after the other, on a busy machine.
+const UPGRADES: Duration = Duration::from_secs(2 * WAIT.as_secs());
 /// How often a Job is created during an update.
 const PERIOD: Duration = Duration::from_millis(100);
 
@@ -97,18 +99,18 @@ fn write_earlier_chart(release: &Release, dir: &Path) {
 async fn queues(hub: &Cluster, worker: &Cluster) {
     let quota = [("cpu", "500m")];
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}});
-    let common = [
+    let common = vec![
         namespace,
         queues::ResourceFlavor::new("any").build(),
         queues::local_queue(TEAM, "main", "main"),
     ];
-    worker.apply(common.clone()).await.unwrap();
-    worker.apply([queues::ClusterQueue::new("main").group("any", &quota).build()]).await.unwrap();
-    hub.apply(common).await.unwrap();
-    hub.apply(queues::multikueue("fleet", &["east"])).await.unwrap();
+    apply(worker, common.clone()).await;
+    apply(worker, vec![queues::ClusterQueue::new("main").group("any", &quota).build()]).await;
+    apply(hub, common).await;
+    apply(hub, queues::multikueue("fleet", &["east"])).await;
     let queue =
         queues::ClusterQueue::new("main").group("any", &quota).admission_check("fleet").build();
-    hub.apply([queue]).await.unwrap();
+    apply(hub, vec![queue]).await;
     ready::local_queue(hub, TEAM, "main", SOON).await.unwrap();
 }
 
@@ -208,7 +210,7 @@ async fn is_updated(shell: &Arc<Shell>, hub: &Cluster, worker: &Cluster) {
     let (mut taken, mut refused) = (0, Vec::new());
     let start = Instant::now();
     while !upgrade.is_finished() || is_available(hub, "switchyard-hub").await.is_err() {
-        assert!(start.elapsed() < WAIT, "the upgrade does not end");
+        assert!(start.elapsed() < UPGRADES, "the upgrade does not end");
         match jobs.create(&asked, &job).await {
             Ok(_) => taken += 1,
             Err(error) => refused.push(error.to_string()),

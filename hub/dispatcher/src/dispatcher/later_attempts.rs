@@ -14,15 +14,13 @@
 //!
 //! # Dropped attempts
 //! A committed Workload has an attempt above zero. The API may drop it and keep the cluster: stock
-//! Kueue's CRDs lack `status.dispatch`. The attempt that the cluster reports is then written again,
-//! and nothing else is decided. Until the cluster has reported, the attempt is assumed to run. If
-//! the cluster has no copy, a new attempt begins there.
+//! Kueue's CRDs lack `status.dispatch`. The attempt that the cluster has is then written again, and
+//! nothing else is decided. Until the cluster has reported, an attempt is assumed to run there. If
+//! the cluster has listed all without a copy, the attempt has vanished.
 
 use super::Dispatcher;
 use super::tracked_workload::{Remote, TrackedWorkload};
-use crate::{
-    DispatchAction, Name, Phase, State, UnixMillis, WorkloadWrite, has_reason, is_terminal,
-};
+use crate::{DispatchAction, Name, Phase, State, UnixMillis, has_reason, is_terminal};
 
 /// State of the committed attempt, if a later one is on another cluster.
 #[derive(PartialEq, Eq)]
@@ -36,10 +34,10 @@ enum CommittedAttempt {
 }
 
 impl Remote {
-    /// Whether its cluster has reported an attempt that is not gone and shall not be removed.
-    fn is_reported(&self) -> bool {
-        let is_there = self.state.is_some_and(|state| state != State::Gone);
-        self.attempt > 0 && is_there && !self.lost && self.phase != Some(Phase::Absent)
+    /// Whether its cluster has or shall have an attempt, and the hub does not remove it.
+    fn is_kept(&self) -> bool {
+        let is_gone = self.lost || self.state == Some(State::Gone);
+        self.attempt > 0 && !is_gone && self.phase != Some(Phase::Absent)
     }
 
     /// State of an attempt above `known` that has a job and that this process did not give out.
@@ -68,6 +66,14 @@ impl TrackedWorkload {
         self.facts.state.cluster.is_some() && self.facts.state.attempt == 0
     }
 
+    /// The attempt on the committed cluster: the API's, or the cluster's if the API dropped it.
+    pub(super) fn attempt_on(&self, cluster: &Name) -> u64 {
+        if !self.has_dropped_attempt() {
+            return self.facts.state.attempt;
+        }
+        self.remotes.get(cluster).map_or(0, |remote| remote.attempt)
+    }
+
     /// The cluster, attempt and state of the latest attempt above the API's.
     fn ahead(&self, counts: impl Fn(&Name, &Remote) -> bool) -> Option<(Name, u64, State)> {
         let known = self.facts.state.attempt;
@@ -91,23 +97,19 @@ impl Dispatcher {
             return false;
         }
         let Some(cluster) = entry.facts.state.cluster.clone() else { return false };
-        let copy = entry.remotes.get(&cluster).filter(|remote| remote.attempt > 0);
-        let (attempt, adopts) = match copy {
-            Some(copy) if copy.is_reported() => {
-                (copy.attempt, Some(self.uid_aliases.cluster_uid(&entry.facts.uid)))
-            }
-            // The copy is gone or is being removed, so the attempt is over.
-            Some(_) => return false,
-            None if self.clusters.get(&cluster).is_some_and(|known| known.has_listed_all) => {
-                (entry.highest_attempt + 1, None)
-            }
-            None => return false,
-        };
+        let copy = entry.remotes.get(&cluster).filter(|remote| remote.is_kept());
+        let Some(attempt) = copy.map(|copy| copy.attempt) else { return false };
         entry.nomination = None;
-        if entry.pending_write.is_none() && self.may_write(entry, now) {
-            entry.start_write(WorkloadWrite::Commit { cluster, attempt, adopts }, out);
-        }
+        let cluster_uid = self.uid_aliases.cluster_uid(&entry.facts.uid);
+        self.commit_existing(entry, cluster, attempt, cluster_uid, now, out);
         true
+    }
+
+    /// Whether the API dropped the attempt, and the cluster has listed all without a copy.
+    pub(super) fn has_vanished(&self, entry: &TrackedWorkload, cluster: &Name) -> bool {
+        entry.has_dropped_attempt()
+            && entry.attempt_on(cluster) == 0
+            && self.clusters.get(cluster).is_some_and(|known| known.has_listed_all)
     }
 
     /// Commits a later attempt that runs. Returns whether nothing else is to be decided.

@@ -191,21 +191,25 @@ impl Dispatcher {
     ) {
         entry.nomination = None;
         entry.returned_in_a_row = 0;
-        let attempt = entry.facts.state.attempt;
+        let attempt = entry.attempt_on(cluster);
         if let Some(known) = self.clusters.get_mut(cluster) {
             known.has_been_used = true;
         }
-        let observed = entry
-            .remotes
-            .get(cluster)
-            .filter(|remote| remote.attempt == attempt)
-            .and_then(|r| r.state);
+        let observed = if self.has_vanished(entry, cluster) {
+            Some(State::Gone)
+        } else {
+            let remote = entry.remotes.get(cluster).filter(|remote| remote.attempt == attempt);
+            remote.and_then(|remote| remote.state)
+        };
 
         if entry.facts.is_leaving() {
             self.clear_before_release(entry, now, out);
             return;
         }
-        entry.request_absence(Some(cluster), now, out);
+        // A cluster with another name may have the copy of an attempt that the API dropped.
+        if !entry.has_dropped_attempt() {
+            entry.request_absence(Some(cluster), now, out);
+        }
         let buried = entry
             .remotes
             .get(cluster)

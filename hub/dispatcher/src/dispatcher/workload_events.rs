@@ -70,19 +70,14 @@ impl Dispatcher {
         }
         let Some(entry) = self.entries.get_mut(&written.uid) else { return };
         let write = entry.pending_write.take();
-        let committed = write.as_deref().and_then(WorkloadWrite::committed);
-        let is_dropped = committed.is_some_and(|(_, attempt)| {
-            written.facts.as_ref().is_some_and(|facts| facts.state.attempt < attempt)
-        });
         if let Some(facts) = written.facts {
             entry.take(facts);
         }
         // The workload whose copy this one took over decides for itself again.
         self.dirty.extend(entry.facts.replaces.clone());
         match written.outcome {
-            WriteOutcome::Done if !is_dropped => entry.failed_writes = 0,
-            // The API took the write and dropped the attempt, as it would again at once.
-            WriteOutcome::Done | WriteOutcome::Superseded | WriteOutcome::Failed => {
+            WriteOutcome::Done => entry.failed_writes = 0,
+            WriteOutcome::Superseded | WriteOutcome::Failed => {
                 // Even after a conflict, wait for the watch event that caused it.
                 entry.failed_writes = (entry.failed_writes + 1).min(16);
                 let pause = (20_i64 << entry.failed_writes.min(12)).min(MAX_WRITE_BACKOFF);

@@ -89,6 +89,8 @@ impl TrackedWorkload {
     /// The cluster whose copy another slice may take over now.
     fn handover_cluster(&self) -> Option<Name> {
         let stays = !self.is_deleted && !self.facts.state.finished && !self.facts.is_leaving();
+        // The uid by which the cluster knows the copy would be dropped, too.
+        let stays = stays && !self.has_dropped_attempt();
         let settled = self.pending_write.is_none() && self.unsaved_end.is_none();
         self.facts.state.cluster.clone().filter(|_| stays && settled)
     }

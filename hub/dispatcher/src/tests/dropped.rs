@@ -29,7 +29,7 @@ fn attempt_that_the_api_drops_again_is_written_at_a_pace() {
         );
         if said.iter().any(|line| line.starts_with("commit")) {
             writes += 1;
-            bench.written(WriteOutcome::Done, dropped());
+            bench.written(WriteOutcome::Failed, dropped());
         }
         bench.later(100);
     }
@@ -58,12 +58,36 @@ fn end_of_dropped_attempt_is_written() {
 }
 
 #[test]
-fn new_attempt_begins_if_cluster_has_no_copy() {
-    let mut bench = Bench::new(DispatchMode::BestFit, &[("b", 4000, 4000)]);
-    bench.rules("a", LossPolicy::Hold);
+fn sent_attempt_is_written_again_before_its_report() {
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
+    assert_eq!(bench.take(), ["Run w/2 on a"]);
     bench.apply(DispatchEvent::WorkloadChanged(dropped()));
-    bench.connect("a", &[]);
-    assert_eq!(bench.take(), ["commit w/1 on a"]);
-    bench.written(WriteOutcome::Done, committed("w", "a", 1));
-    assert_eq!(bench.take(), ["Run w/1 on a"]);
+    assert_eq!(bench.take(), ["commit w/2 on a, known as w"]);
+}
+
+#[test]
+fn dropped_attempt_that_is_gone_is_retried() {
+    for is_reported in [true, false] {
+        let mut bench = Bench::new(DispatchMode::BestFit, &[("b", 4000, 4000)]);
+        bench.rules("a", LossPolicy::Hold);
+        bench.apply(DispatchEvent::WorkloadChanged(dropped()));
+        bench.apply(DispatchEvent::SessionOpened { name: "a".into() });
+        if is_reported {
+            bench.observe("a", "w", 3, State::Gone);
+        }
+        let uids = [].into_iter().collect();
+        bench.apply(DispatchEvent::InventoryComplete { cluster: "a".into(), uids });
+        let said = bench.take().join("\n");
+        assert!(said.contains("retry w") && said.contains("no longer exists"), "{said}");
+    }
+}
+
+#[test]
+fn dropped_attempt_of_a_renamed_cluster_is_left_alone() {
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("b", 4000, 4000)]);
+    bench.apply(DispatchEvent::WorkloadChanged(dropped()));
+    bench.observe("b", "w", 1, State::Running);
+    let said = bench.take();
+    assert!(said.iter().all(|line| !line.starts_with("Absent")), "{said:?}");
 }
