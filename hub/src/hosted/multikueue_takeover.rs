@@ -144,8 +144,12 @@ impl Adoption<'_> {
             for job in found.items {
                 let namespace = job.meta().namespace.clone().unwrap_or_default();
                 let workload = prebuilt(job.meta());
+                let name = job.meta().name.clone().unwrap_or_default();
                 let Some(job) = job.or_warn(&resource.plural) else {
-                    all.unreadable.extend(workload.map(|workload| (namespace, workload)));
+                    let Some(workload) = workload else {
+                        return Err(format!("{} {namespace}/{name} cannot be read", resource.kind));
+                    };
+                    all.unreadable.insert((namespace, workload));
                     continue;
                 };
                 let workload = workload.or_else(|| first_group(kind, &job));

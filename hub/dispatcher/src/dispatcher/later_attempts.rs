@@ -15,8 +15,8 @@
 //! # Dropped attempts
 //! A committed Workload has an attempt above zero. The API may drop it and keep the cluster: stock
 //! Kueue's CRDs lack `status.dispatch`. The attempt that the cluster has is then written again, and
-//! nothing else is decided. Until the cluster has reported, an attempt is assumed to run there. If
-//! the cluster has listed all without a copy, the attempt has vanished.
+//! nothing else is decided. While the cluster reports no copy, one is assumed to run there: it may
+//! lack the hub's marks. The policy for a lost cluster and an eviction end that.
 
 use super::Dispatcher;
 use super::tracked_workload::{Remote, TrackedWorkload};
@@ -103,13 +103,6 @@ impl Dispatcher {
         let cluster_uid = self.uid_aliases.cluster_uid(&entry.facts.uid);
         self.commit_existing(entry, cluster, attempt, cluster_uid, now, out);
         true
-    }
-
-    /// Whether the API dropped the attempt, and the cluster has listed all without a copy.
-    pub(super) fn has_vanished(&self, entry: &TrackedWorkload, cluster: &Name) -> bool {
-        entry.has_dropped_attempt()
-            && entry.attempt_on(cluster) == 0
-            && self.clusters.get(cluster).is_some_and(|known| known.has_listed_all)
     }
 
     /// Commits a later attempt that runs. Returns whether nothing else is to be decided.

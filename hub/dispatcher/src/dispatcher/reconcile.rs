@@ -195,12 +195,11 @@ impl Dispatcher {
         if let Some(known) = self.clusters.get_mut(cluster) {
             known.has_been_used = true;
         }
-        let observed = if self.has_vanished(entry, cluster) {
-            Some(State::Gone)
-        } else {
-            let remote = entry.remotes.get(cluster).filter(|remote| remote.attempt == attempt);
-            remote.and_then(|remote| remote.state)
-        };
+        let observed = entry
+            .remotes
+            .get(cluster)
+            .filter(|remote| remote.attempt == attempt)
+            .and_then(|r| r.state);
 
         if entry.facts.is_leaving() {
             self.clear_before_release(entry, now, out);
@@ -371,7 +370,8 @@ impl Dispatcher {
         }
         if let Some(cluster) = entry.facts.state.cluster.clone() {
             // After a restart this process may not know the copy: request its removal all the same.
-            let attempt = entry.facts.state.attempt;
+            // No copy has the attempt zero, of an attempt that the API dropped.
+            let attempt = entry.facts.state.attempt.max(1);
             let cleared = entry.cleared_attempts.get(&cluster).is_some_and(|at| *at >= attempt);
             if !cleared {
                 entry.assume_sent(&cluster, attempt);

@@ -1,5 +1,6 @@
 //! Attempts that the API drops, as with stock Kueue's CRDs.
 
+use super::copies::HOUR;
 use super::*;
 
 /// The API keeps the cluster.
@@ -67,24 +68,22 @@ fn sent_attempt_is_written_again_before_its_report() {
 }
 
 #[test]
-fn dropped_attempt_that_is_gone_is_retried() {
-    for is_reported in [true, false] {
-        let mut bench = Bench::new(DispatchMode::BestFit, &[("b", 4000, 4000)]);
-        bench.rules("a", LossPolicy::Hold);
-        bench.apply(DispatchEvent::WorkloadChanged(dropped()));
-        bench.apply(DispatchEvent::SessionOpened { name: "a".into() });
-        if is_reported {
-            bench.observe("a", "w", 3, State::Gone);
-        }
-        let uids = [].into_iter().collect();
-        bench.apply(DispatchEvent::InventoryComplete { cluster: "a".into(), uids });
-        let said = bench.take().join("\n");
-        assert!(said.contains("retry w") && said.contains("no longer exists"), "{said}");
-    }
+fn dropped_attempt_without_report_stays_until_evicted() {
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("b", 4000, 4000)]);
+    bench.rules("a", LossPolicy::Hold);
+    bench.apply(DispatchEvent::WorkloadChanged(dropped()));
+    bench.connect("a", &[]);
+    bench.later(HOUR);
+    assert!(bench.take().is_empty(), "its copy may lack the marks");
+
+    bench.apply(DispatchEvent::WorkloadChanged(dropped().with(|it| it.evicted = true)));
+    assert_eq!(bench.take(), ["Absent w/1 on a"]);
+    bench.observe("a", "w", 1, State::Gone);
+    assert_eq!(bench.take(), ["forget w/1 on a", "release w"]);
 }
 
 #[test]
-fn dropped_attempt_of_a_renamed_cluster_is_left_alone() {
+fn dropped_attempt_is_not_removed_under_another_name() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("b", 4000, 4000)]);
     bench.apply(DispatchEvent::WorkloadChanged(dropped()));
     bench.observe("b", "w", 1, State::Running);
