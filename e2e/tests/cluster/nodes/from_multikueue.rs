@@ -59,7 +59,7 @@ fn commands_of_the_guide_move_a_manager_and_back() {
         site.stop_manager();
         site.install().await;
         site.back().await;
-        kept(&with_kueue, &site.places().await.unwrap());
+        kept(&with_kueue, &site.run(4, &["a", "b", "c", "d"]).await);
 
         site.stop_manager();
         site.end("d", &with_kueue);
