@@ -1,5 +1,5 @@
-//! The configuration of a client: of `--kubeconfig`, of `$KUBECONFIG`, of the home directory, else
-//! that of the pod that this program runs in.
+//! Finds a client's configuration: in `--kubeconfig`, `$KUBECONFIG` or the home directory, otherwise
+//! in the pod in which this program runs.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Objects that their type may be unable to read. A single one must not break the list and the watch
-//! of its kind.
+//! Reads objects of lists and watches, of which some may not fit their type. None of them may stop
+//! the list or the watch of a kind.
 //!
 //! Any user who may write one object could otherwise stop a kind for everyone. API servers store
 //! objects that Rust types cannot read:

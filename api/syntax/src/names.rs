@@ -186,6 +186,9 @@ pub const FOLLOWS: &str = "switchyard.dev/follows";
 /// Annotation on a Workload in a worker cluster, such as `300000ms`: how long after its lease
 /// lapses the agent stops the job.
 pub const FENCE_AFTER: &str = "switchyard.dev/fence-after";
+/// Annotation on a Workload in a worker cluster, `true`: the agent deactivated it. The agent
+/// activates only such Workloads.
+pub const SUSPENDED: &str = "switchyard.dev/suspended";
 /// Annotation on a Workload in a worker cluster: the flavors that the hub charged, by pod set and
 /// resource, as JSON. Admission uses no others. It counts only on a hub's copy.
 pub const FLAVOR_PINS: &str = "switchyard.dev/flavor-pins";

@@ -19,10 +19,14 @@ const PROXIES: [&str; 2] = ["HTTPS_PROXY", "https_proxy"];
 const EXCEPTIONS: [&str; 2] = ["NO_PROXY", "no_proxy"];
 const KUBECONFIG: &str = "KUBECONFIG";
 
+/// The hub in a CONNECT request, `HOST:PORT`.
+fn target(hub: &HubAddress) -> String {
+    hub.to_string().trim_start_matches("https://").to_owned()
+}
+
 /// The advice about a proxy that keeps an agent from its hub.
 pub(super) fn mend(hub: &HubAddress, proxy: &Proxy) -> String {
-    let address = hub.to_string();
-    let target = address.trim_start_matches("https://");
+    let target = target(hub);
     format!(
         "see whether {proxy} allows CONNECT to {target} and reaches it; the agent's log has its answer. agent.proxy or agent.proxySecret names \
          another proxy, and agent.proxy=none dials the hub directly: docs/network.md"
@@ -109,8 +113,7 @@ impl Way {
         if self.is_of_pods {
             return Some(mend(hub, proxy));
         }
-        let address = hub.to_string();
-        let target = address.trim_start_matches("https://");
+        let target = target(hub);
         Some(format!(
             "set NO_PROXY on this machine, or let the proxy {proxy} allow CONNECT to {target}"
         ))

@@ -31,8 +31,6 @@ const MARKS: [&str; 7] = [
     names::FENCE_AFTER,
     names::FLAVOR_PINS,
 ];
-/// Mark of a Workload that the agent deactivated: `SUSPENDED` of the agent's executor.
-const SUSPENDED: &str = "switchyard.dev/suspended";
 /// Longest cause of an unread kind.
 const CAUSE: usize = 200;
 
@@ -167,9 +165,9 @@ fn release_patch(resource: &ApiResource, object: &PartialObjectMeta<DynamicObjec
         MARKS.iter().map(|&mark| (mark.to_owned(), Value::Null)).collect();
     let workload = ApiResource::erase::<Workload>(&());
     let is_suspended = (&resource.group, &resource.kind) == (&workload.group, &workload.kind)
-        && object.annotations().contains_key(SUSPENDED);
+        && object.annotations().contains_key(names::SUSPENDED);
     if is_suspended {
-        annotations.insert(SUSPENDED.to_owned(), Value::Null);
+        annotations.insert(names::SUSPENDED.to_owned(), Value::Null);
     }
     let mut patch = json!({"metadata": {
         "uid": object.metadata.uid, "resourceVersion": object.metadata.resource_version,
@@ -243,7 +241,7 @@ mod tests {
                 "labels": {names::HUB_ID: "hub"}, "finalizers": [names::TERMINAL_STATE, "other"],
             }))
         };
-        let suspended = metadata(&json!({SUSPENDED: "true", names::ATTEMPT: "1"}));
+        let suspended = metadata(&json!({names::SUSPENDED: "true", names::ATTEMPT: "1"}));
         let patch = release_patch(&workloads, &suspended);
         assert_eq!(patch["spec"], json!({"active": true}));
         let expected = json!({"uid": "u", "resourceVersion": "7", "finalizers": ["other"]});
@@ -251,7 +249,7 @@ mod tests {
             assert_eq!(patch["metadata"][field], expected[field], "{field}");
         }
         let annotations = patch["metadata"]["annotations"].as_object().unwrap();
-        assert_eq!(annotations.get(SUSPENDED), Some(&Value::Null));
+        assert_eq!(annotations.get(names::SUSPENDED), Some(&Value::Null));
         assert_eq!(annotations.get(names::ATTEMPT), Some(&Value::Null));
         // A user deactivated it, or it is no Workload.
         let by_user = release_patch(&workloads, &metadata(&json!({names::ATTEMPT: "1"})));

@@ -55,10 +55,10 @@ pub(crate) fn watch(client: &Client) -> (CapacityReceiver, JoinSet<()>) {
         }
         loop {
             let snapshot = Snapshot {
-                cluster_queues: all(&cluster_queues),
-                local_queues: all(&local_queues),
-                flavors: all(&flavors),
-                cohorts: all(&cohorts),
+                cluster_queues: readable(&cluster_queues.store),
+                local_queues: readable(&local_queues.store),
+                flavors: readable(&flavors.store),
+                cohorts: readable(&cohorts.store),
             };
             let rooms_now = rooms.borrow_and_update().to_vec();
             replace(&sender, v1::Capacity { rooms: rooms_now, ..compute(&snapshot) });
@@ -132,13 +132,6 @@ where
         }
     });
     Followed { store, refused }
-}
-
-fn all<K>(followed: &Followed<K>) -> Vec<K>
-where
-    K: Resource<DynamicType = ()> + Clone + 'static,
-{
-    readable(&followed.store)
 }
 
 fn readable<K>(store: &reflector::Store<Readable<K>>) -> Vec<K>

@@ -10,10 +10,10 @@ use switchyard_jobs::{JobKind, PodSetInfo};
 use switchyard_ledger::{Action, ObjectKind, Outcome, Rejection, Target, Verb};
 use switchyard_proto::v1::Payload;
 
+use super::Executor;
 use super::access::{Access, value};
 use super::group::is_member;
 use super::stamp::{BadPayload, Stamp, fence_text, job_kind, job_to_create, workload_to_create};
-use super::{Executor, SUSPENDED};
 
 /// How often, and at what interval, the agent looks for an admission before it creates the job
 /// suspended.
@@ -68,7 +68,7 @@ impl Executor {
             },
             Verb::SetActive { target, active } => {
                 let mark = if *active { Value::Null } else { json!("true") };
-                let patch = json!({"metadata": {"annotations": {SUSPENDED: mark}}, "spec": {"active": active}});
+                let patch = json!({"metadata": {"annotations": {names::SUSPENDED: mark}}, "spec": {"active": active}});
                 self.patch_workload(target, patch).await
             }
             Verb::SetFence { target, after } => {

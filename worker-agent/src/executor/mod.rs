@@ -47,9 +47,6 @@ const MAX_CLEANUPS: usize = 2;
 /// Finished jobs older than this are deleted at normal priority, which bounds the backlog.
 const CLEANUP_PRIORITY_AFTER: Duration = Duration::from_secs(20);
 
-/// Annotation on a Workload that the agent deactivated. The agent activates only such Workloads.
-pub(crate) const SUSPENDED: &str = "switchyard.dev/suspended";
-
 /// A kind whose jobs the agent finds and deletes, whether it creates them or not.
 #[derive(Clone, Copy)]
 struct HandledKind {

@@ -19,7 +19,6 @@ use switchyard_ledger::{
 use switchyard_proto::v1::{Origin, PreemptionGate};
 use switchyard_proto::{MAX_NAME, timestamp};
 
-use super::SUSPENDED;
 use crate::proof::{Claim, Seal};
 
 /// A Workload with this hub's marks; none if it lacks the hub's id, a workload or an attempt.
@@ -28,7 +27,7 @@ pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, seal: &Seal) -> Opti
     let condition = |name: &str| read_condition(object, name);
     Some(RemoteWorkload {
         active: object.pointer("/spec/active").and_then(Value::as_bool).unwrap_or(true),
-        suspended_by_agent: annotation(object, SUSPENDED) == Some("true"),
+        suspended_by_agent: annotation(object, names::SUSPENDED) == Some("true"),
         is_follower: is_follower(object),
         fence_after: annotation(object, names::FENCE_AFTER).map(read_fence),
         priority: read_priority(object),

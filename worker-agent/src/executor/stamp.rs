@@ -244,7 +244,7 @@ const MARKS: [&str; 8] = [
     names::FOLLOWS,
     names::FENCE_AFTER,
     names::FLAVOR_PINS,
-    super::SUSPENDED,
+    names::SUSPENDED,
 ];
 
 /// Removes marks that a user wrote, from the object and from its pod templates, which controllers
