@@ -7,6 +7,7 @@
 //! worker's admission decides; the capacity only tells the hub which cluster to ask first.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use switchyard_api::conditions::find;
 use switchyard_api::quantity::amount_of;
@@ -20,10 +21,10 @@ use super::wire_taint;
 /// The objects of a cluster that determine its capacity.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    pub cluster_queues: Vec<ClusterQueue>,
-    pub local_queues: Vec<LocalQueue>,
-    pub flavors: Vec<ResourceFlavor>,
-    pub cohorts: Vec<Cohort>,
+    pub cluster_queues: Vec<Arc<ClusterQueue>>,
+    pub local_queues: Vec<Arc<LocalQueue>>,
+    pub flavors: Vec<Arc<ResourceFlavor>>,
+    pub cohorts: Vec<Arc<Cohort>>,
 }
 
 /// Flavor and resource.
@@ -51,7 +52,7 @@ pub fn compute(snapshot: &Snapshot) -> v1::Capacity {
     let queues: BTreeMap<&str, &ClusterQueue> = snapshot
         .cluster_queues
         .iter()
-        .filter_map(|queue| Some((queue.metadata.name.as_deref()?, queue)))
+        .filter_map(|queue| Some((queue.metadata.name.as_deref()?, &**queue)))
         .collect();
     let tables: BTreeMap<&str, BTreeMap<Cell, Quota>> =
         queues.iter().map(|(name, queue)| (*name, table(queue))).collect();
@@ -182,7 +183,7 @@ fn table(queue: &ClusterQueue) -> BTreeMap<Cell, Quota> {
     quotas(&queue.spec.resource_groups, &used)
 }
 
-fn cohort_table(name: &str, cohorts: &[Cohort]) -> BTreeMap<Cell, Quota> {
+fn cohort_table(name: &str, cohorts: &[Arc<Cohort>]) -> BTreeMap<Cell, Quota> {
     let found = cohorts.iter().find(|cohort| cohort.metadata.name.as_deref() == Some(name));
     found.map(|cohort| quotas(&cohort.spec.resource_groups, &BTreeMap::new())).unwrap_or_default()
 }
@@ -200,7 +201,7 @@ fn quotas(groups: &[ResourceGroup], used: &BTreeMap<Cell, i64>) -> BTreeMap<Cell
 }
 
 /// The labels and taints of the flavor's nodes.
-fn shape(cell: &Cell, flavors: &[ResourceFlavor]) -> v1::FlavorCapacity {
+fn shape(cell: &Cell, flavors: &[Arc<ResourceFlavor>]) -> v1::FlavorCapacity {
     let flavor = flavors.iter().find(|flavor| flavor.metadata.name.as_deref() == Some(&cell.0));
     v1::FlavorCapacity {
         flavor: cell.0.clone(),
@@ -221,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    fn queue(name: &str, cohort: Option<&str>, quota: Value, used: &str) -> ClusterQueue {
+    fn queue(name: &str, cohort: Option<&str>, quota: Value, used: &str) -> Arc<ClusterQueue> {
         let mut quota = quota;
         quota["name"] = "cpu".into();
         let mut spec = json!({"resourceGroups": [
@@ -236,23 +237,23 @@ mod tests {
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue",
             "metadata": {"name": name}, "spec": spec, "status": status,
         });
-        serde_json::from_value(object).unwrap()
+        Arc::new(serde_json::from_value(object).unwrap())
     }
 
-    fn local(cluster_queue: &str) -> LocalQueue {
+    fn local(cluster_queue: &str) -> Arc<LocalQueue> {
         let object = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
             "metadata": {"name": "q", "namespace": "ns"}, "spec": {"clusterQueue": cluster_queue},
         });
-        serde_json::from_value(object).unwrap()
+        Arc::new(serde_json::from_value(object).unwrap())
     }
 
-    fn capacity(queues: Vec<ClusterQueue>) -> (i64, i64, i64, i64) {
+    fn capacity(queues: Vec<Arc<ClusterQueue>>) -> (i64, i64, i64, i64) {
         let flavor = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "default"},
             "spec": {"nodeLabels": {"gpu": "a100"}, "nodeTaints": [{"key": "gpu", "effect": "NoSchedule"}]},
         });
-        let flavors = vec![serde_json::from_value(flavor).unwrap()];
+        let flavors = vec![Arc::new(serde_json::from_value(flavor).unwrap())];
         let snapshot = Snapshot {
             cluster_queues: queues,
             local_queues: vec![local("a")],

@@ -13,6 +13,7 @@ use kube::api::{Api, ListParams};
 use switchyard_api::v1beta2::ResourceFlavor;
 use switchyard_controller::stores::{Stores, watch_nodes};
 use switchyard_platform::api_call::with_deadline;
+use switchyard_platform::store::Store;
 use switchyard_proto::v1;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -48,38 +49,23 @@ impl RoomSource {
     /// this watches them.
     pub(crate) fn beside_controller(client: kube::Client, stores: Arc<Stores>) -> Self {
         let flavors = stores.resource_flavors.clone();
-        let flavors = move || flavors.all().iter().map(|flavor| (**flavor).clone()).collect();
         Self::start(client, Some(stores), flavors)
     }
 
     /// Follows the nodes of a cluster, if the account may read them.
-    pub(super) fn of_cluster(
-        client: kube::Client,
-        flavors: impl Fn() -> Vec<ResourceFlavor> + Send + Sync + 'static,
-    ) -> Self {
+    pub(super) fn of_cluster(client: kube::Client, flavors: Store<ResourceFlavor>) -> Self {
         Self::start(client, None, flavors)
     }
 
     fn start(
         client: kube::Client,
         shared: Option<Arc<Stores>>,
-        flavors: impl Fn() -> Vec<ResourceFlavor> + Send + Sync + 'static,
+        flavors: Store<ResourceFlavor>,
     ) -> Self {
         let sender = Arc::new(watch::Sender::default());
         let mut task = JoinSet::new();
-        let into = sender.clone();
-        task.spawn(async move {
-            while into.receiver_count() == 0 {
-                tokio::time::sleep(INTERVAL).await;
-            }
-            let Some(shared) = shared else { return own(client, &flavors, &into).await };
-            tokio::select! {
-                biased;
-                () = shared.nodes_known() => {}
-                () = own(client, &flavors, &into) => {}
-            }
-            follow(&shared, &flavors, &into).await;
-        });
+        let follower = Follower { flavors, changed: Arc::default(), sender: sender.clone() };
+        task.spawn(follower.run(client, shared));
         Self { sender, _task: task }
     }
 
@@ -90,23 +76,94 @@ impl RoomSource {
     }
 }
 
-/// Watches nodes and pods while the account may read them, and follows them. Never returns: the
-/// rights may come, and a watch that ended may work again.
-async fn own(
-    client: kube::Client,
-    flavors: &(impl Fn() -> Vec<ResourceFlavor> + Sync),
-    sender: &watch::Sender<Arc<Vec<v1::FlavorRoom>>>,
-) {
-    let mut is_logged = false;
-    loop {
-        if may_read(&client).await {
-            is_logged = false;
-            watch_own(client.clone(), flavors, sender).await;
-            sender.send_replace(Arc::default());
-        } else if !std::mem::replace(&mut is_logged, true) {
-            tracing::info!("nodes and pods may not be read here, so room on nodes is not known");
+/// The task of a [`RoomSource`].
+struct Follower {
+    flavors: Store<ResourceFlavor>,
+    /// Nodes, pods or flavors may have changed.
+    changed: Arc<Notify>,
+    sender: Arc<watch::Sender<Arc<Vec<v1::FlavorRoom>>>>,
+}
+
+impl Follower {
+    /// Follows `shared` once something fills it, and until then nodes and pods of its own.
+    async fn run(self, client: kube::Client, shared: Option<Arc<Stores>>) {
+        while self.sender.receiver_count() == 0 {
+            tokio::time::sleep(INTERVAL).await;
         }
-        tokio::time::sleep(PROBE_AGAIN).await;
+        let changed = self.changed.clone();
+        self.flavors.subscribe(move |_| changed.notify_one());
+        let Some(shared) = shared else { return self.own(client).await };
+        tokio::select! {
+            biased;
+            () = shared.nodes_known() => {}
+            () = self.own(client) => {}
+        }
+        self.follow(&shared).await;
+    }
+
+    /// Watches nodes and pods while the account may read them, and follows them. Never returns:
+    /// the rights may come, and a watch that ended may work again.
+    async fn own(&self, client: kube::Client) {
+        let mut is_logged = false;
+        loop {
+            if may_read(&client).await {
+                is_logged = false;
+                self.watch_own(client.clone()).await;
+                self.sender.send_replace(Arc::default());
+            } else if !std::mem::replace(&mut is_logged, true) {
+                tracing::info!(
+                    "nodes and pods may not be read here, so room on nodes is not known"
+                );
+            }
+            tokio::time::sleep(PROBE_AGAIN).await;
+        }
+    }
+
+    /// Watches nodes and pods, and follows them until a watch ends.
+    async fn watch_own(&self, client: kube::Client) {
+        let stores = Stores::for_nodes();
+        let (watched, shutdown) = (stores.clone(), CancellationToken::new());
+        tokio::select! {
+            ended = watch_nodes(watched, client, shutdown) => {
+                if let Err(error) = ended {
+                    tracing::warn!(error = format!("{error:#}"), "nodes are no longer watched");
+                }
+            }
+            () = self.follow(&stores) => {}
+        }
+    }
+
+    /// Follows stores that something else fills.
+    async fn follow(&self, stores: &Stores) {
+        stores.nodes_known().await;
+        let changed = self.changed.clone();
+        stores.on_free_nodes_change(move || changed.notify_one());
+        loop {
+            let start = Instant::now();
+            let broken = [stores.nodes.broken_for(), stores.pods.broken_for()];
+            let is_stale = broken.into_iter().flatten().any(|since| since > STALE);
+            let next = if is_stale { Vec::new() } else { self.compute(stores.clone()).await };
+            self.sender.send_if_modified(|current| {
+                let differs = **current != next;
+                *current = Arc::new(next);
+                differs
+            });
+            tokio::time::sleep(INTERVAL.max(start.elapsed() * SHARE)).await;
+            // A watch may fail without a change.
+            let _ = tokio::time::timeout(STALE, self.changed.notified()).await;
+        }
+    }
+
+    /// The room of each flavor. With thousands of nodes this takes longer than a task may.
+    async fn compute(&self, stores: Stores) -> Vec<v1::FlavorRoom> {
+        let flavors = self.flavors.all();
+        let compute = move || rooms(&stores.free_nodes(), &flavors);
+        match tokio::task::spawn_blocking(compute).await {
+            Ok(rooms) => rooms,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // The runtime ends.
+            Err(_) => Vec::new(),
+        }
     }
 }
 
@@ -119,61 +176,6 @@ async fn may_read(client: &kube::Client) -> bool {
     let nodes = with_deadline(nodes.list(&one)).await.err();
     let pods = with_deadline(pods.list(&one)).await.err();
     ![nodes, pods].iter().flatten().any(refused)
-}
-
-/// Watches nodes and pods, and follows them until a watch ends.
-async fn watch_own(
-    client: kube::Client,
-    flavors: &(impl Fn() -> Vec<ResourceFlavor> + Sync),
-    sender: &watch::Sender<Arc<Vec<v1::FlavorRoom>>>,
-) {
-    let stores = Stores::for_nodes();
-    let (watched, shutdown) = (stores.clone(), CancellationToken::new());
-    tokio::select! {
-        ended = watch_nodes(watched, client, shutdown) => {
-            if let Err(error) = ended {
-                tracing::warn!(error = format!("{error:#}"), "nodes are no longer watched");
-            }
-        }
-        () = follow(&stores, flavors, sender) => {}
-    }
-}
-
-/// Follows stores that something else fills.
-async fn follow(
-    stores: &Stores,
-    flavors: &(impl Fn() -> Vec<ResourceFlavor> + Sync),
-    sender: &watch::Sender<Arc<Vec<v1::FlavorRoom>>>,
-) {
-    stores.nodes_known().await;
-    let changed = Arc::new(Notify::new());
-    let notify = changed.clone();
-    stores.on_free_nodes_change(move || notify.notify_one());
-    loop {
-        let start = Instant::now();
-        let broken = [stores.nodes.broken_for(), stores.pods.broken_for()];
-        let is_stale = broken.into_iter().flatten().any(|since| since > STALE);
-        let next = if is_stale { Vec::new() } else { compute(stores.clone(), flavors()).await };
-        sender.send_if_modified(|current| {
-            let differs = **current != next;
-            *current = Arc::new(next);
-            differs
-        });
-        tokio::time::sleep(INTERVAL.max(start.elapsed() * SHARE)).await;
-        // Flavors change without a change of nodes, and a watch fails without one.
-        let _ = tokio::time::timeout(STALE, changed.notified()).await;
-    }
-}
-
-/// The room of each flavor. With thousands of nodes this takes longer than a task may.
-async fn compute(stores: Stores, flavors: Vec<ResourceFlavor>) -> Vec<v1::FlavorRoom> {
-    let computed = tokio::task::spawn_blocking(move || rooms(&stores.free_nodes(), &flavors)).await;
-    match computed {
-        Ok(rooms) => rooms,
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        // The runtime ends.
-        Err(_) => Vec::new(),
-    }
 }
 
 #[cfg(test)]
@@ -202,21 +204,12 @@ mod tests {
         (kube::Client::new(answer, "default"), requests)
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn refused_nodes_are_probed_again_until_shared_ones_come() {
-        let (client, requests) = forbidding();
-        let stores = Stores::for_nodes();
-        let flavor = json!({"metadata": {"name": "f"}, "spec": {}});
-        stores.resource_flavors.insert(serde_json::from_value(flavor).unwrap());
-        let source = RoomSource::beside_controller(client, Arc::new(stores.clone()));
-        tokio::time::sleep(PROBE_AGAIN).await;
-        assert_eq!(requests.load(Ordering::SeqCst), 0, "nothing reads it");
-        let mut rooms = source.subscribe();
-        tokio::time::sleep(PROBE_AGAIN * 2 + PROBE_AGAIN / 2).await;
-        assert_eq!(requests.load(Ordering::SeqCst), 3 * 2, "nodes and pods");
-        assert!(rooms.borrow_and_update().is_empty());
+    fn flavor(name: &str) -> ResourceFlavor {
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": {}})).unwrap()
+    }
 
-        // The controller's first Topology.
+    /// Stores with one node, as if their watches ran.
+    fn with_node(stores: &Stores) {
         let node = json!({
             "metadata": {"name": "n"},
             "status": {
@@ -226,6 +219,36 @@ mod tests {
         stores.nodes.insert(serde_json::from_value(node).unwrap());
         stores.nodes.set_ready();
         stores.pods.set_ready();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_nodes_are_probed_again_until_shared_ones_come() {
+        let (client, requests) = forbidding();
+        let stores = Stores::for_nodes();
+        stores.resource_flavors.insert(flavor("f"));
+        let source = RoomSource::beside_controller(client, Arc::new(stores.clone()));
+        tokio::time::sleep(PROBE_AGAIN).await;
+        assert_eq!(requests.load(Ordering::SeqCst), 0, "nothing reads it");
+        let mut rooms = source.subscribe();
+        tokio::time::sleep(PROBE_AGAIN * 2 + PROBE_AGAIN / 2).await;
+        assert_eq!(requests.load(Ordering::SeqCst), 3 * 2, "nodes and pods");
+        assert!(rooms.borrow_and_update().is_empty());
+
+        // The controller's first Topology.
+        with_node(&stores);
+        tokio::time::timeout(INTERVAL, rooms.changed()).await.unwrap().unwrap();
+        assert_eq!(rooms.borrow_and_update()[0].flavor, "f");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_flavor_gets_its_room_without_a_change_of_nodes() {
+        let stores = Stores::for_nodes();
+        with_node(&stores);
+        let source = RoomSource::beside_controller(forbidding().0, Arc::new(stores.clone()));
+        let mut rooms = source.subscribe();
+        tokio::time::sleep(STALE / 2).await;
+        assert!(rooms.borrow_and_update().is_empty());
+        stores.resource_flavors.insert(flavor("f"));
         tokio::time::timeout(INTERVAL, rooms.changed()).await.unwrap().unwrap();
         assert_eq!(rooms.borrow_and_update()[0].flavor, "f");
     }

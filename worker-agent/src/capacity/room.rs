@@ -13,6 +13,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
 use switchyard_api::v1beta2::ResourceFlavor;
@@ -36,9 +37,9 @@ type OwnTaints = BTreeSet<(String, String, String)>;
 
 /// The room of each flavor that has nodes. A flavor without any is left out: an autoscaler may add
 /// the first, or its quota is not one of nodes.
-pub(super) fn rooms(nodes: &[FreeNode], flavors: &[ResourceFlavor]) -> Vec<v1::FlavorRoom> {
+pub(super) fn rooms(nodes: &[FreeNode], flavors: &[Arc<ResourceFlavor>]) -> Vec<v1::FlavorRoom> {
     let named = |flavor: &ResourceFlavor| flavor.metadata.name.clone().unwrap_or_default();
-    let mut sorted: Vec<&ResourceFlavor> = flavors.iter().collect();
+    let mut sorted: Vec<&ResourceFlavor> = flavors.iter().map(Arc::as_ref).collect();
     sorted.sort_by_cached_key(|flavor| named(flavor));
     let labelled = sorted.into_iter().filter_map(|flavor| {
         let has = |(index, node): (usize, &FreeNode)| {
@@ -188,8 +189,9 @@ mod tests {
         stores.free_nodes()
     }
 
-    fn flavor(name: &str, spec: &Value) -> ResourceFlavor {
-        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+    fn flavor(name: &str, spec: &Value) -> Arc<ResourceFlavor> {
+        let flavor = json!({"metadata": {"name": name}, "spec": spec});
+        Arc::new(serde_json::from_value(flavor).unwrap())
     }
 
     fn text(rooms: &[v1::FlavorRoom]) -> Vec<String> {

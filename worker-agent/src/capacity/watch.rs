@@ -1,17 +1,18 @@
 //! Watches the objects that determine the capacity of a cluster.
 
 use std::fmt::Debug;
-use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use kube::api::Api;
-use kube::runtime::{WatchStreamExt, reflector, watcher};
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use switchyard_api::v1beta2::{ClusterQueue, Cohort, LocalQueue, ResourceFlavor};
 use switchyard_platform::readable::Readable;
+use switchyard_platform::store::Store;
+use switchyard_platform::watch::feed;
 use switchyard_proto::v1;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -34,31 +35,25 @@ pub(crate) fn watch(client: &Client) -> (CapacityReceiver, JoinSet<()>) {
     let (sender, receiver) = watch::channel(None);
     let mut tasks = JoinSet::new();
     let changed = Arc::new(Notify::new());
-    let cluster_queues = follow::<ClusterQueue>(client, &changed, &mut tasks);
-    let local_queues = follow::<LocalQueue>(client, &changed, &mut tasks);
-    let flavors = follow::<ResourceFlavor>(client, &changed, &mut tasks);
-    let cohorts = follow::<Cohort>(client, &changed, &mut tasks);
-    let of_nodes = flavors.store.clone();
-    let of_nodes = move || readable(&of_nodes);
-    let room_source = RoomSource::of_cluster(client.clone(), of_nodes);
+    let cluster_queues = follow::<ClusterQueue>(client, false, &changed, &mut tasks);
+    let local_queues = follow::<LocalQueue>(client, false, &changed, &mut tasks);
+    let flavors = follow::<ResourceFlavor>(client, true, &changed, &mut tasks);
+    let cohorts = follow::<Cohort>(client, true, &changed, &mut tasks);
+    let room_source = RoomSource::of_cluster(client.clone(), flavors.clone());
     tasks.spawn(async move {
         let mut rooms = room_source.subscribe();
-        let listed = tokio::try_join!(
-            cluster_queues.store.wait_until_ready(),
-            local_queues.store.wait_until_ready(),
-            flavors.listed_or_refused(),
-            cohorts.listed_or_refused(),
+        tokio::join!(
+            cluster_queues.ready(),
+            local_queues.ready(),
+            flavors.ready(),
+            cohorts.ready()
         );
-        // A watch that ended before its list ends this task too.
-        if listed.is_err() {
-            return;
-        }
         loop {
             let snapshot = Snapshot {
-                cluster_queues: readable(&cluster_queues.store),
-                local_queues: readable(&local_queues.store),
-                flavors: readable(&flavors.store),
-                cohorts: readable(&cohorts.store),
+                cluster_queues: cluster_queues.all(),
+                local_queues: local_queues.all(),
+                flavors: flavors.all(),
+                cohorts: cohorts.all(),
             };
             let rooms_now = rooms.borrow_and_update().to_vec();
             replace(&sender, v1::Capacity { rooms: rooms_now, ..compute(&snapshot) });
@@ -72,75 +67,38 @@ pub(crate) fn watch(client: &Client) -> (CapacityReceiver, JoinSet<()>) {
     (receiver, tasks)
 }
 
-/// The objects of one kind, and whether they may not be read.
-struct Followed<K>
-where
-    K: Resource<DynamicType = ()> + Clone + 'static,
-{
-    store: reflector::Store<Readable<K>>,
-    refused: CancellationToken,
-}
-
-impl<K> Followed<K>
-where
-    K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
-{
-    /// Returns once the first list is complete, or was forbidden.
-    async fn listed_or_refused(&self) -> Result<(), reflector::store::WriterDropped> {
-        tokio::select! {
-            listed = self.store.wait_until_ready() => listed,
-            () = self.refused.cancelled() => Ok(()),
-        }
-    }
-}
-
-fn follow<K>(client: &Client, changed: &Arc<Notify>, tasks: &mut JoinSet<()>) -> Followed<K>
+/// Watches the objects of one kind. If the kind is `optional`, it counts as empty while it may not
+/// be read, or is unknown.
+fn follow<K>(
+    client: &Client,
+    optional: bool,
+    changed: &Arc<Notify>,
+    tasks: &mut JoinSet<()>,
+) -> Store<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-    K::DynamicType: Hash + Eq + Clone,
 {
-    let (store, writer) = reflector::store();
-    let events = watcher(Api::<Readable<K>>::all(client.clone()), watcher::Config::default())
-        .default_backoff()
-        .reflect(writer);
-    let refused = CancellationToken::new();
-    let (changed, told) = (changed.clone(), refused.clone());
+    let store = Store::default();
+    let changed = changed.clone();
+    store.subscribe(move |_| changed.notify_one());
+    let kind = K::plural(&()).into_owned();
+    let (refused, refused_kind, mut is_logged) = (store.clone(), kind.clone(), false);
+    let api = Api::<Readable<K>>::all(client.clone());
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    // The watch continues, because the rights may come.
+    let events = events.filter(move |event| {
+        let is_refused = optional && event.as_ref().is_err_and(is_out_of_reach);
+        if is_refused && !std::mem::replace(&mut is_logged, true) {
+            tracing::info!(kind = refused_kind, "may not be read here, done without");
+            refused.set_ready();
+        }
+        std::future::ready(!is_refused)
+    });
+    let fed = feed(events, kind, optional, store.clone(), |_| (), CancellationToken::new());
     tasks.spawn(async move {
-        let mut events = events.boxed();
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(watcher::Event::Init) => {}
-                Ok(watcher::Event::InitApply(object)) => {
-                    object.or_warn(&K::kind(&()));
-                }
-                Ok(watcher::Event::Apply(object)) => {
-                    object.or_warn(&K::kind(&()));
-                    changed.notify_one();
-                }
-                Ok(_) => changed.notify_one(),
-                Err(error) if is_out_of_reach(&error) => {
-                    // The watch continues, because the rights may come.
-                    if !told.is_cancelled() {
-                        tracing::info!(kind = %K::kind(&()), "may not be read here, done without");
-                    }
-                    told.cancel();
-                }
-                Err(error) => {
-                    tracing::warn!(kind = %K::kind(&()), %error, "watch failed, trying again")
-                }
-            }
+        if let Err(error) = fed.await {
+            tracing::warn!(error = format!("{error:#}"), "no longer watched");
         }
     });
-    Followed { store, refused }
-}
-
-fn readable<K>(store: &reflector::Store<Readable<K>>) -> Vec<K>
-where
-    K: Resource<DynamicType = ()> + Clone + 'static,
-{
-    let object = |it: &Readable<K>| match it {
-        Readable::Object(object) => Some(object.clone()),
-        Readable::Unreadable(_) => None,
-    };
-    store.state().iter().filter_map(|it| object(it)).collect()
+    store
 }
