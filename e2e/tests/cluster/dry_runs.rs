@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use switchyard::{Output, move_job};
 use switchyard_e2e::fixture::Shared;
@@ -111,6 +111,19 @@ fn job_refused_by_all_clusters_runs_once_one_accepts() {
         // It is refused for ever longer. Once the class is there, its user need not wait.
         tokio::time::sleep(Duration::from_secs(14)).await;
         fleet.worker("west").apply([class(&name)]).await.unwrap();
+        // The API server takes a moment to admit pods of a new class.
+        let pods: Api<Pod> = Api::namespaced(fleet.worker("west").admin.clone(), &name);
+        let pod = json!({
+            "metadata": {"name": "probe"},
+            "spec": {"priorityClassName": name, "containers": [{"name": "c", "image": "i"}]},
+        });
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        eventually(SOON, "west to accept a pod of the class", async || {
+            Ok(pods.create(&dry, &pod).await.map(drop)?)
+        })
+        .await
+        .unwrap();
         let args = move_job::Args {
             job: "urgent".to_owned(),
             to: "west".to_owned(),

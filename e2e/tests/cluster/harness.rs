@@ -51,7 +51,7 @@ fn two_clusters_start_in_time() {
         println!("stopped in {:.1?}", start.elapsed());
         assert!(!dir.exists(), "files are left");
         // 5 s a cluster when the machine is idle; other tests and builds run beside this one.
-        assert!(took < Duration::from_secs(30), "took {took:?}");
+        assert!(took < Duration::from_secs(90), "took {took:?}");
     });
 }
 

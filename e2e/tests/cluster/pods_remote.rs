@@ -213,7 +213,7 @@ fn a_pod_runs_on_a_worker_and_is_shown_here() {
         futures::future::join_all(WORKERS.map(async |worker| {
             let scene = Scene::new(fleet, "pods", worker, "4").await;
             for (name, code, end) in [("good", "0", "Succeeded"), ("bad", "1", "Failed")] {
-                scene.create(pod(name, "4s", &json!({"annotations": {EXIT_CODE: code}}))).await;
+                scene.create(pod(name, "15s", &json!({"annotations": {EXIT_CODE: code}}))).await;
                 scene.runs(name).await;
                 scene.ended(name, end).await;
                 scene.finished(name, end).await;

@@ -171,7 +171,7 @@ fn job_runs_on_best_flavor_and_its_variants_end() {
 
         bed.job("second")
             .cpu("1")
-            .run_for(Duration::from_secs(5))
+            .run_for(Duration::from_secs(20))
             .create(bed.admin())
             .await
             .unwrap();

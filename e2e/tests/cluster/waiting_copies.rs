@@ -164,22 +164,28 @@ fn one_worker_at_a_time_preempts_for_a_job() {
         assert!(!is(&copy, BLOCKED_ON_PREEMPTION_GATES));
 
         // The one that was preempted waits, and the other runs on where it was.
-        tokio::time::sleep(STAYS).await;
-        let mut preempted = Vec::new();
-        for low in ["low-1", "low-2"] {
-            let workload = tenant.workload_of(low).await.unwrap();
-            match workload.status.as_ref().and_then(|status| status.cluster_name.as_deref()) {
-                Some(other) => {
-                    assert_ne!(other, cluster, "{low}");
-                    let there = copy_on(&tenant, other, low).await.unwrap().unwrap();
-                    assert!(
-                        is(&there, conditions::ADMITTED) && !is(&there, PREEMPTED),
-                        "{low} on {other}"
-                    );
+        let one_is_preempted = async || {
+            let mut preempted = Vec::new();
+            for low in ["low-1", "low-2"] {
+                let workload = tenant.workload_of(low).await?;
+                match workload.status.as_ref().and_then(|status| status.cluster_name.as_deref()) {
+                    Some(other) => {
+                        ensure!(other != cluster, "{low} is on {other}");
+                        let there = copy_on(&tenant, other, low).await?;
+                        ensure!(
+                            there.is_some_and(
+                                |it| is(&it, conditions::ADMITTED) && !is(&it, PREEMPTED)
+                            ),
+                            "{low} on {other}"
+                        );
+                    }
+                    None => preempted.push(low),
                 }
-                None => preempted.push(low),
             }
-        }
-        assert_eq!(preempted.len(), 1, "{preempted:?} have no cluster");
+            ensure!(preempted.len() == 1, "{preempted:?} have no cluster");
+            Ok(())
+        };
+        eventually(SOON, "one of the low ones to wait", one_is_preempted).await.unwrap();
+        always(STAYS, "the other low one runs on", one_is_preempted).await.unwrap();
     });
 }

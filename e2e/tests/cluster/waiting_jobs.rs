@@ -2,19 +2,22 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use http::Request;
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
 use kube::api::DeleteParams;
 use kube::client::Body;
 use serde_json::Value;
+use switchyard_api::conditions::{self, ADMITTED};
 use switchyard_api::names;
 use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
 
 const SOON: Duration = Duration::from_secs(120);
+/// Seconds after which a job that waits is shown as suspended.
+const SHOWN_AFTER: i64 = 5;
 
 async fn fleet(name: &str) -> Fleet {
     let worker = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(8));
@@ -56,7 +59,18 @@ fn job_that_waits_is_shown_as_suspended() {
         tenant.submit(tenant.job("first").cpu("1").run_forever()).await.unwrap();
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
         let first = tenant.hub_jobs().get("first").await.unwrap();
-        assert!(!job::has_condition(&first, "Suspended"), "it did not wait: {:?}", first.status);
+        let admitted = eventually(SOON, "the first job to be admitted", async || {
+            let known = tenant.workload_of("first").await?.status.unwrap_or_default().conditions;
+            let admitted = conditions::find(&known, ADMITTED).filter(|it| it.status == "True");
+            Ok(admitted.context("it is not admitted")?.last_transition_time.0)
+        });
+        let created = first.metadata.creation_timestamp.as_ref().unwrap().0;
+        let waited = admitted.await.unwrap().duration_since(created);
+        assert!(
+            waited.as_secs() >= SHOWN_AFTER || !job::has_condition(&first, "Suspended"),
+            "it waited {waited} only: {:?}",
+            first.status
+        );
 
         tenant.submit(tenant.job("second").cpu("1").run_forever()).await.unwrap();
         eventually(SOON, "the job to be shown as suspended", async || {

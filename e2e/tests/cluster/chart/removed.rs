@@ -11,6 +11,10 @@ use crate::common::shell::{self, Shell};
 const PAGE: &str = "docs/install.md";
 const WAIT: Duration = Duration::from_secs(60);
 
+/// A command of sed: the pods of a job run until they are deleted.
+const FOREVER: &str =
+    r"s|^  template:$|&\n    metadata: {annotations: {e2e.switchyard.dev/run-for: forever}}|";
+
 const SECTIONS: [&str; 5] = [
     "### Empty the queues",
     "### Uninstall",
@@ -32,9 +36,10 @@ async fn begin(environment: &Environment) -> (Shell, Single) {
     shell.run("helm install switchyard deploy/charts/switchyard --namespace switchyard-system --create-namespace");
     let single = Single::start(cluster).await.unwrap();
     shell.run("sed 's/nominalQuota: 100/nominalQuota: 500m/' examples/single/queues.yaml | kubectl apply -f -");
-    shell.run("kubectl apply -f examples/jobs/job.yaml");
+    shell.run(&format!("sed '{FOREVER}' examples/jobs/job.yaml | kubectl apply -f -"));
     shell.until(&active("job"), &["2"], WAIT).await;
-    shell.run("sed 's/name: job$/name: second/' examples/jobs/job.yaml | kubectl apply -f -");
+    let second = format!("sed 's/name: job$/name: second/; {FOREVER}' examples/jobs/job.yaml");
+    shell.run(&format!("{second} | kubectl apply -f -"));
     let waits = "kubectl --namespace team-a get job second --output=jsonpath={.spec.suspend}";
     shell.until(waits, &["true"], WAIT).await;
     let workloads = "kubectl --namespace team-a get workloads.kueue.x-k8s.io --output=name | wc -l";

@@ -85,7 +85,7 @@ fn a_queue_in_use_outlives_its_deletion() {
     fixture::run(async {
         let bed = Bed::new("inuse").await;
         bed.simple(&[("cpu", "1")]).await;
-        bed.job("a").cpu("1").run_for(Duration::from_secs(3)).create(bed.admin()).await.unwrap();
+        bed.job("a").cpu("1").run_forever().create(bed.admin()).await.unwrap();
         bed.running("a").await;
         bed.delete("ClusterQueue", &bed.name).await;
         bed.delete("ResourceFlavor", &bed.name).await;
@@ -104,7 +104,7 @@ fn a_queue_in_use_outlives_its_deletion() {
             &format!("ClusterQueue {} is inactive", bed.name),
         )
         .await;
-        job::complete(bed.admin(), &bed.namespace, "a", WAIT).await.unwrap();
+        bed.delete_job("a").await;
         bed.gone("ClusterQueue", &bed.name).await;
         bed.gone("ResourceFlavor", &bed.name).await;
         bed.expect(

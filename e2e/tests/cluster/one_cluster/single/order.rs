@@ -12,24 +12,27 @@ fn jobs_run_in_order_as_quota_allows() {
     fixture::run(async {
         let bed = Bed::new("order").await;
         bed.simple(&[("cpu", "2")]).await;
-        for name in ["a", "b", "c", "d"] {
-            bed.job(name)
-                .cpu("1")
-                .run_for(Duration::from_secs(6))
-                .create(bed.admin())
-                .await
-                .unwrap();
-            bed.workload_of(name).await;
-            bed.next_second().await;
-        }
         // Two fit; the third gets the missing quota as its reason, in Kueue's words.
         let message = format!(
             "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor {}, 1 more needed",
             bed.name
         );
-        bed.expect("c", "QuotaReserved", "False", "WaitingForQuota", &message).await;
-        bed.expect("c", "Admitted", "False", "NoReservation", "The workload has no reservation")
-            .await;
+        for (name, seconds) in [("a", 15), ("b", 15), ("c", 1), ("d", 1)] {
+            bed.job(name)
+                .cpu("1")
+                .run_for(Duration::from_secs(seconds))
+                .create(bed.admin())
+                .await
+                .unwrap();
+            bed.workload_of(name).await;
+            if name == "c" {
+                // While the first two run.
+                let none = "The workload has no reservation";
+                bed.expect("c", "QuotaReserved", "False", "WaitingForQuota", &message).await;
+                bed.expect("c", "Admitted", "False", "NoReservation", none).await;
+            }
+            bed.next_second().await;
+        }
         bed.expect(
             "a",
             "QuotaReserved",
@@ -75,7 +78,7 @@ fn flavors_are_tried_in_order_and_select_nodes() {
         for name in ["first", "second"] {
             bed.job(name)
                 .cpu("1")
-                .run_for(Duration::from_secs(2))
+                .run_for(Duration::from_secs(10))
                 .create(bed.admin())
                 .await
                 .unwrap();
@@ -193,12 +196,13 @@ fn a_higher_priority_preempts_where_the_queue_lets_it() {
                 .build(),
         )
         .await;
-        bed.job("low").cpu("1").run_for(Duration::from_secs(2)).create(bed.admin()).await.unwrap();
+        let low = bed.job("low").cpu("1").run_for(Duration::from_secs(10));
+        low.create(bed.admin()).await.unwrap();
         bed.running("low").await;
         bed.job("high")
             .cpu("1")
             .priority_class(&high)
-            .run_for(Duration::from_secs(2))
+            .run_for(Duration::from_secs(10))
             .create(bed.admin())
             .await
             .unwrap();
