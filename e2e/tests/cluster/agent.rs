@@ -26,7 +26,7 @@ use switchyard_proto::v1::{
 use tokio::{sync::OnceCell, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-const WAIT: Duration = Duration::from_secs(30);
+const WAIT: Duration = Duration::from_secs(120);
 
 static ENVIRONMENT: OnceCell<(Environment, Handle, Client)> = OnceCell::const_new();
 

@@ -13,7 +13,7 @@ use switchyard_e2e::{fixture, queues};
 
 use crate::common::fleet;
 
-const SOON: Duration = Duration::from_secs(45);
+const SOON: Duration = Duration::from_secs(120);
 
 /// Waits until a line of the stream has all these parts, and returns it.
 async fn written(fleet: &Fleet, parts: &[&str]) -> String {

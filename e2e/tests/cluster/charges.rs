@@ -124,7 +124,7 @@ fn is_charged_until_its_last_pod_has_ended(stop: Stop) {
         let tenant = on_west(fleet, "stopped", "10").await;
         let mut slow = ends_slowly(tenant.job("slow").cpu("8"));
         if stop == Stop::OutOfTime {
-            slow = slow.label("kueue.x-k8s.io/max-exec-time-seconds", "5");
+            slow = slow.label("kueue.x-k8s.io/max-exec-time-seconds", "15");
         }
         tenant.submit(slow).await.unwrap();
         is_active(&tenant, "west", "slow", 1).await;
@@ -309,6 +309,13 @@ fn the_auditor_is_asked_about_a_fleet() {
             .await
             .unwrap();
         is_active(&tenant, "west", "honest", 2).await;
+        eventually(SOON, "the hub to show both pods", async || {
+            let status = tenant.hub_jobs().get("honest").await?.status.unwrap_or_default();
+            ensure!(status.active == Some(2), "{:?}", status.active);
+            Ok(())
+        })
+        .await
+        .unwrap();
         let (verdict, text) = audited(fleet, tenant.name()).await;
         assert_eq!(verdict, ExitStatus::Clean, "{text}");
         assert!(text.starts_with("No findings: 0 pods, 1 Workload,"), "{text}");

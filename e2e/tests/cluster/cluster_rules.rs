@@ -14,7 +14,7 @@ use switchyard_e2e::wait::{always, eventually};
 use crate::common::fleet;
 use crate::trouble::why;
 
-const SOON: Duration = Duration::from_secs(45);
+const SOON: Duration = Duration::from_secs(120);
 
 /// Gives a cluster a label `region` and a cost.
 async fn describe(fleet: &Fleet, cluster: &str, region: &str, cost: i32) {

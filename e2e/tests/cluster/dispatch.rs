@@ -15,7 +15,7 @@ use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{Cluster, JobBuilder, fixture, job, queues};
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 const WHILE: Duration = Duration::from_secs(2);
 
 #[test]
@@ -191,7 +191,7 @@ fn job_over_its_execution_time_is_deactivated_on_hub() {
             .await
             .unwrap();
         let job =
-            tenant.job("late").label("kueue.x-k8s.io/max-exec-time-seconds", "6").run_forever();
+            tenant.job("late").label("kueue.x-k8s.io/max-exec-time-seconds", "15").run_forever();
         tenant.submit(job).await.unwrap();
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
         let ended = async || {

@@ -16,7 +16,9 @@ use switchyard_e2e::fleet::{Fleet, HUB, NAMESPACE};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{fixture, queues};
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
+/// The session of a deleted cluster ends at once; a busy machine adds the rest.
+const CUT_WITHIN: Duration = Duration::from_secs(30);
 
 /// A token for an existing cluster of this name.
 async fn token(fleet: &Fleet, name: &str) -> JoinToken {
@@ -111,7 +113,7 @@ fn renewed_certificate_is_refused_once_cluster_is_deleted() {
         };
         let (began, first) = (session().await, certificate(&fleet).await);
         assert!(began.is_some());
-        eventually(4 * SOON, "another certificate", async || {
+        eventually(2 * SOON, "another certificate", async || {
             ensure!(certificate(&fleet).await != first, "it is the first");
             Ok(())
         })
@@ -122,7 +124,7 @@ fn renewed_certificate_is_refused_once_cluster_is_deleted() {
         let deleted = Instant::now();
         clusters.delete("gone", &DeleteParams::default()).await.unwrap();
         let mut cut = false;
-        while !cut && deleted.elapsed() < SOON {
+        while !cut && deleted.elapsed() < CUT_WITHIN {
             tokio::time::sleep(Duration::from_millis(5)).await;
             let log = fleet.with(HUB, switchyard_e2e::Process::log).unwrap();
             cut = log.contains("the MultiKueueCluster was deleted");

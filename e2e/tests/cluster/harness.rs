@@ -92,8 +92,8 @@ fn jobs_run_and_end_as_their_annotations_say() {
             bad[0].status.clone().unwrap().container_statuses.unwrap()[0].state.clone().unwrap();
         assert_eq!(ended.terminated.unwrap().exit_code, 1);
 
-        assert_eq!(phases(client, &namespace, "long").await.unwrap(), ["Running"]);
-        assert_eq!(phases(client, &namespace, "tainted").await.unwrap(), ["Pending"]);
+        await_phases(client, &namespace, "long", &["Running"]).await;
+        await_phases(client, &namespace, "tainted", &["Pending"]).await;
     });
 }
 
@@ -119,7 +119,7 @@ fn a_pod_runs_for_as_long_as_it_says() {
             .unwrap();
         let ran = state.finished_at.unwrap().0.duration_since(state.started_at.unwrap().0);
         // Kubernetes' times have whole seconds.
-        assert!((2..=5).contains(&ran.as_secs()), "ran for {ran:?}");
+        assert!((2..=9).contains(&ran.as_secs()), "ran for {ran:?}");
         assert!(done.status.unwrap().completion_time.is_some());
     });
 }

@@ -13,7 +13,7 @@ use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
 
-const SOON: Duration = Duration::from_secs(45);
+const SOON: Duration = Duration::from_secs(120);
 
 /// The only Workload of a tenant on the hub.
 async fn workload(tenant: &Tenant<'_>) -> anyhow::Result<Workload> {
@@ -133,7 +133,7 @@ fn drained_on_the_hub_it_stops_and_comes_back() {
             .await
             .unwrap();
         await_queue(fleet, tenant.name()).await;
-        tenant.submit(tenant.job("short").cpu("1").run_for(Duration::from_secs(8))).await.unwrap();
+        tenant.submit(tenant.job("short").cpu("1").run_for(Duration::from_secs(20))).await.unwrap();
         fleet.await_pods("east", tenant.name(), 1).await.unwrap();
         stop(fleet.hub(), tenant.name(), "HoldAndDrain").await;
         await_workload(&tenant, "no quota", |status| {

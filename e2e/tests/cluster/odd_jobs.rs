@@ -53,7 +53,7 @@ fn text_of_any_script_reaches_the_worker_as_it_is() {
             .job("odd")
             .annotation("example.com/note", text)
             .pod_annotation("example.com/note", text);
-        tenant.submit(odd.run_for(Duration::from_secs(5))).await.unwrap();
+        tenant.submit(odd.run_for(Duration::from_secs(20))).await.unwrap();
         fleet.await_pods("east", tenant.name(), 1).await.unwrap();
         let remote = tenant.worker_jobs("east").get("odd").await.unwrap();
         assert_eq!(remote.annotations().get("example.com/note").map(String::as_str), Some(text));

@@ -174,6 +174,6 @@ fn a_dispatched_job_that_has_lost_a_pod_for_good_goes_elsewhere() {
         };
         eventually(WAIT, format!("the job to go to {other}"), moved).await.unwrap();
         fleet.await_pods(other, tenant.name(), 2).await.unwrap();
-        tenant.await_empty(&first, Duration::from_secs(30)).await.unwrap();
+        tenant.await_empty(&first, WAIT).await.unwrap();
     });
 }

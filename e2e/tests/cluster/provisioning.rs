@@ -86,7 +86,7 @@ fn autoscaler(bed: &Bed) -> Autoscaler {
 async fn room_is_made(bed: &Bed) {
     let autoscaler = autoscaler(bed);
     let wanted = bed.job("wanted").annotation("provreq.kueue.x-k8s.io/ValidUntilSeconds", "0");
-    wanted.run_for(Duration::from_secs(4)).create(bed.admin()).await.unwrap();
+    wanted.run_for(Duration::from_secs(15)).create(bed.admin()).await.unwrap();
     let name = request_name(bed, "wanted", 1).await;
     let request = autoscaler.asked(&name).await;
     assert_eq!(request.labels()["kueue.x-k8s.io/managed"], "true");

@@ -14,7 +14,7 @@ use switchyard_e2e::{fixture, job};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 /// Both tests of this file kill programs of the one fleet.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
@@ -62,7 +62,7 @@ async fn queued_and_running<'a>(fleet: &'a Fleet, stem: &str) -> Tenant<'a> {
         .unwrap();
     for i in 0..JOBS {
         tenant
-            .submit(tenant.job(&format!("job-{i}")).cpu("1").run_for(Duration::from_secs(4)))
+            .submit(tenant.job(&format!("job-{i}")).cpu("1").run_for(Duration::from_secs(8)))
             .await
             .unwrap();
     }

@@ -236,7 +236,7 @@ fn what_a_hub_has_sent_is_forgotten_on_the_hub() {
         let tenant = fleet.tenant("sent").hub(&quota).worker("west", &quota).make().await.unwrap();
         let hub = &fleet.hub().admin;
 
-        tenant.submit(tenant.job("ends").run_for(Duration::from_secs(3))).await.unwrap();
+        tenant.submit(tenant.job("ends").run_for(Duration::from_secs(15))).await.unwrap();
         let row =
             tenant.await_status("ends", "sent", WAIT, |row| row.cluster.is_some()).await.unwrap();
         assert_eq!(row.cluster.as_deref(), Some("west"));
@@ -263,7 +263,7 @@ fn what_a_hub_has_sent_is_forgotten_on_the_hub() {
 
         // Its own doing, not its user's.
         let late =
-            tenant.job("late").label("kueue.x-k8s.io/max-exec-time-seconds", "6").run_forever();
+            tenant.job("late").label("kueue.x-k8s.io/max-exec-time-seconds", "15").run_forever();
         tenant.submit(late).await.unwrap();
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
         events::told(hub, "late", "Deleted", "Deleted job: deactivation retention period expired")

@@ -260,7 +260,7 @@ fn stateful_set_at_zero_is_charged_until_pods_are_gone() {
         bed.simple(&[("cpu", "2")]).await;
         let sets = Objects::new(&bed, "apps/v1", "StatefulSet").await;
         let mut db = object("StatefulSet", "db", "queue", 2);
-        db.data["spec"]["template"]["metadata"]["annotations"][STOP_AFTER] = json!("5s");
+        db.data["spec"]["template"]["metadata"]["annotations"][STOP_AFTER] = json!("15s");
         db.data["spec"]["podManagementPolicy"] = json!("Parallel");
         sets.create(&db).await;
         sets.ready("db", 2).await;

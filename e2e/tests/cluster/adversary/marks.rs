@@ -88,7 +88,9 @@ fn marked_pods_of_worker_job_are_ignored() {
             let hub = hub_id(fleet).await;
             for worker in WORKERS {
                 // Valid marks: only the pods' controller tells them from an agent's objects.
-                let marks = marked("", &forger, &hub, "11111111-2222-3333-4444-555555555555", "1");
+                let uid = "11111111-2222-3333-4444-555555555555";
+                let mut marks = marked("", &forger, &hub, uid, "1");
+                marks["annotations"][job::RUN_FOR] = "forever".into();
                 let template = json!({"metadata": {"labels": marks["labels"], "annotations": marks["annotations"]},
                     "spec": {"restartPolicy": "Never", "containers": pod_spec()["containers"]}});
                 let job = json!({"apiVersion": "batch/v1", "kind": "Job",

@@ -108,7 +108,7 @@ fn the_maximum_execution_time_ends_a_job() {
         bed.simple(&[("cpu", "1")]).await;
         bed.job("a")
             .cpu("1")
-            .label("kueue.x-k8s.io/max-exec-time-seconds", "5")
+            .label("kueue.x-k8s.io/max-exec-time-seconds", "15")
             .run_forever()
             .create(bed.admin())
             .await
@@ -151,6 +151,10 @@ fn an_admission_check_decides_after_the_quota() {
                 .create(bed.admin())
                 .await
                 .unwrap();
+            if name == "ready" {
+                // Jobs of one second are ordered by their uid, and two have quota at a time.
+                bed.expect_true(name, "QuotaReserved").await;
+            }
         }
         for (name, state) in [("ready", "Ready"), ("retry", "Retry"), ("reject", "Rejected")] {
             if name != "ready" {
