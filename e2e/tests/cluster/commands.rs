@@ -11,6 +11,7 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use switchyard::ExitStatus;
 use switchyard_e2e::fleet::{Fleet, NAMESPACE};
+use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Part, Parts, fixture};
 
 use crate::common::fleet;
@@ -103,6 +104,16 @@ fn user_lists_waits_for_and_moves_a_job() {
         tenant.submit(tenant.job("long").cpu("2").run_forever()).await.unwrap();
 
         text(fleet, &["wait", "long", "-n", n, "--for", "running", "--timeout", "60s"]).await;
+        // The status of a queue follows its jobs a second later, or more.
+        eventually(SOON, "the queue to show that no job waits", async || {
+            let (_, queues) = switchyard(fleet, &["get", "queues", "-n", n, "-o", "json"]).await?;
+            let shown: Value = serde_json::from_str(&queues)?;
+            let counts = (&shown[0]["pending"], &shown[0]["reserving"]);
+            anyhow::ensure!(counts == (&json!(0), &json!(1)), "{queues}");
+            Ok(())
+        })
+        .await
+        .unwrap();
         // Changes are printed until the reader closes its pipe.
         let (jobs, labelled, queues) = (Notify::new(), Notify::new(), Notify::new());
         let submit = async {

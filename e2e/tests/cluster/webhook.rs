@@ -366,8 +366,21 @@ fn a_workload_and_queues_of_a_user_are_checked() {
     });
 }
 
-/// Creates or replaces an object, and then its status. Says why it is refused.
+/// Creates or replaces an object, and then its status. Says why it is refused. A conflict with a
+/// controller's write is no refusal.
 async fn put(cluster: &Cluster, manifest: &Value) -> Result<(), kube::Error> {
+    const ATTEMPTS: usize = 5;
+    let mut written = Ok(());
+    for _ in 0..ATTEMPTS {
+        written = put_once(cluster, manifest).await;
+        if !matches!(&written, Err(kube::Error::Api(status)) if status.code == 409) {
+            break;
+        }
+    }
+    written
+}
+
+async fn put_once(cluster: &Cluster, manifest: &Value) -> Result<(), kube::Error> {
     let text = |field: &str| manifest[field].as_str().unwrap();
     let namespace = manifest["metadata"]["namespace"].as_str().unwrap_or_default();
     let api = cluster.dynamic(text("apiVersion"), text("kind"), namespace).await.unwrap();

@@ -159,9 +159,11 @@ impl Bed {
         JobBuilder::new(&self.namespace, name).queue("queue")
     }
 
+    /// The workloads of the namespace. An API server that is too busy is asked again.
     pub(crate) async fn workloads(&self) -> Vec<Workload> {
         let api: Api<Workload> = Api::namespaced(self.admin().clone(), &self.namespace);
-        api.list(&Default::default()).await.unwrap().items
+        let list = async || Ok(api.list(&Default::default()).await?.items);
+        wait::eventually(WAIT, "the list of workloads", list).await.unwrap()
     }
 
     async fn find(&self, job: &str) -> anyhow::Result<Workload> {

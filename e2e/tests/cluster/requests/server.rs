@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
-use switchyard_e2e::{Cluster, Part, Parts};
+use switchyard_e2e::{Cluster, Part, Parts, fixture};
 
 /// Amounts by resource: thousandths of cpu, whole units of the rest.
 pub(super) type Amounts = BTreeMap<String, i64>;
@@ -60,12 +60,14 @@ impl<'a> Server<'a> {
 
     /// The requests of each pod.
     pub(super) async fn requests(&self, pods: &[&Value]) -> anyhow::Result<Vec<Amounts>> {
-        let mut file = std::fs::File::create(self.cluster.state_dir().join("pods.json"))?;
+        // Tests of one cluster run beside each other.
+        let path = self.cluster.state_dir().join(fixture::unique("pods"));
+        let mut file = std::fs::File::create(&path)?;
         for pod in pods {
             writeln!(file, "{pod}")?;
         }
         drop(file);
-        let input = std::fs::File::open(self.cluster.state_dir().join("pods.json"))?;
+        let input = std::fs::File::open(&path)?;
         let mut command = Command::new(&self.pod_requests);
         command.stdin(input).stderr(Stdio::inherit());
         let output = tokio::task::spawn_blocking(move || command.output()).await??;

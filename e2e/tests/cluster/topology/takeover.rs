@@ -135,9 +135,12 @@ impl<'a> Site<'a> {
             for job in [&rack, &fits] {
                 ensure!(self.workload(job).await.is_err(), "{job} has a Workload");
             }
+            // Also those that do not run any more.
+            let left = self.pods().await.len();
+            ensure!(left == pods, "{left} pods are left, not {pods}");
             Ok(())
         };
-        eventually(WAIT, "the Workloads to go", gone).await.unwrap();
+        eventually(WAIT, "the Workloads and pods to go", gone).await.unwrap();
         assert_eq!(&self.state().await, before, "{stage}");
     }
 }

@@ -289,10 +289,18 @@ where
         version: &str,
         changes: &mut Option<BoxStream<'static, kube::Result<WatchEvent<K>>>>,
     ) -> Option<kube::Result<WatchEvent<K>>> {
-        if changes.is_none() {
-            *changes = Some(
-                api.watch(&WatchParams::default().timeout(250), version).await.unwrap().boxed(),
-            );
+        let params = WatchParams::default().timeout(250);
+        let mut refused = 0;
+        while changes.is_none() {
+            match api.watch(&params, version).await {
+                Ok(started) => *changes = Some(started.boxed()),
+                // A busy API server refuses a watch now and then.
+                Err(error) => {
+                    refused += 1;
+                    assert!(refused < 50, "the watch does not start: {error:?}");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            }
         }
         changes.as_mut()?.next().await
     }
