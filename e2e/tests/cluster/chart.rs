@@ -9,14 +9,18 @@ mod values;
 
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 use crate::common::helm::{Helm, chart};
+use anyhow::ensure;
+use applied::kubectl;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams};
+use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, Part, Parts, fixture, paths};
 
 /// Not the namespace that deploy/rbac names: the chart puts its own there.
@@ -175,6 +179,17 @@ fn what_cert_manager_is_asked_for_is_of_its_api() {
             let path = source.join(format!("deploy/crds/cert-manager.io_{name}.yaml"));
             cluster.apply_yaml(&fs::read_to_string(path).unwrap()).await.unwrap();
         }
+        // Helm knows kinds by the same discovery, which lists a new one a moment later.
+        eventually(Duration::from_secs(60), "both kinds to be listed", async || {
+            let group = "--api-group=cert-manager.io";
+            let listed = kubectl(cluster, &["api-resources", group, "--output=name"]);
+            for kind in ["issuers", "certificates"] {
+                ensure!(listed.contains(&format!("{kind}.cert-manager.io")), "{listed}");
+            }
+            Ok(())
+        })
+        .await
+        .unwrap();
         allowed_namespaces(cluster).await;
         let helm = Helm::new(Some(cluster), NAMESPACE);
         // Its authority's, the webhooks' and, except for an agent, those of the metrics and the visibility API.

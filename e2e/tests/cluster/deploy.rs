@@ -80,7 +80,10 @@ fn the_viewers_role_is_enough_to_see_clusters_and_jobs() {
             "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
         });
         cluster.apply([binding, queues::agent_cluster("worker")]).await.unwrap();
-        assert!(switchyard(&["clusters"]).await.unwrap().contains("worker    agent   no"));
+        // The API server takes a moment to know a binding.
+        let clusters =
+            eventually(SOON, "the role to be known", async || switchyard(&["clusters"]).await);
+        assert!(clusters.await.unwrap().contains("worker    agent   no"));
         assert!(switchyard(&["status", "-A"]).await.unwrap().contains("No queued jobs."));
         let refused = switchyard(&["cluster", "join-token", "worker"]).await.unwrap_err();
         assert!(

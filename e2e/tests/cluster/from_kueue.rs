@@ -32,7 +32,12 @@ fn preflight_names_what_a_takeover_from_kueue_would_lose() {
         kueue_chart::install(&shell, "");
         let _kueue = start_kueue(cluster).await;
         let namespace = cluster.namespace("team").await.unwrap();
-        cluster.apply(queues::simple(&namespace, "main", &[("cpu", "1")])).await.unwrap();
+        // The API server takes a moment to reach the webhooks of a Kueue that has just started.
+        eventually(WAIT, "the queue to be accepted", async || {
+            cluster.apply(queues::simple(&namespace, "main", &[("cpu", "1")])).await
+        })
+        .await
+        .unwrap();
         let job = |name| JobBuilder::new(&namespace, name).queue("queue").cpu("1").run_forever();
         job("first").create(&cluster.admin).await.unwrap();
         job::suspended(&cluster.admin, &namespace, "first", WAIT, false).await.unwrap();

@@ -107,6 +107,7 @@ fn pods_of_others_take_room_and_give_it_back() {
         let racks = Racks::new("others").await;
         let bed = &racks.bed;
         let others: Vec<Pod> = racks.fill(3).await;
+        racks.has_free(8.0).await;
         let job = bed.job("a").run_forever().cpu("2").parallelism(1).completions(1);
         job.create(bed.admin()).await.unwrap();
         let message = format!(

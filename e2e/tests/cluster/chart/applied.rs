@@ -10,7 +10,7 @@ use switchyard_chart::{Manifest, ReleasedImages, manifests, package};
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, Part, Parts, fixture, paths};
 
 use super::images::IMAGE_DIGEST;
-use super::rights::{CONFIGURATION, ca_bundle, register};
+use super::rights::{CONFIGURATION, ca_bundle, register_once_allowed};
 use super::{Helm, accepted_by};
 
 /// The namespace that the manifests make.
@@ -41,7 +41,7 @@ fn of_a_release() -> Vec<Manifest> {
 }
 
 /// The output of kubectl, which must succeed.
-fn kubectl(cluster: &Cluster, words: &[&str]) -> String {
+pub(super) fn kubectl(cluster: &Cluster, words: &[&str]) -> String {
     let mut command = Command::new(Parts::new().unwrap().binary(Part::Kubectl).unwrap());
     let output =
         command.arg("--kubeconfig").arg(cluster.kubeconfig()).args(words).output().unwrap();
@@ -85,7 +85,7 @@ fn manifest_of_each_mode_is_applied_again_and_removed() {
 
             // The program fills in its webhooks, and a later manifest leaves them alone.
             let (account, _) = cluster.service_account(NAMESPACE, name).await.unwrap();
-            register(&account, CONFIGURATION, cluster.ca_pem()).await.unwrap();
+            register_once_allowed(&account, cluster.ca_pem()).await;
             kubectl(cluster, &apply);
             assert_eq!(
                 ca_bundle(cluster).await.as_deref(),

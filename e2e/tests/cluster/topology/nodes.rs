@@ -78,6 +78,7 @@ fn cordoned_node_keeps_its_pods_and_takes_no_others() {
         for index in 0..super::racks::HOSTS {
             racks.cordon(&racks.host(index), true).await;
         }
+        racks.has_free(0.0).await;
         bed.job("next").run_forever().cpu("1").create(bed.admin()).await.unwrap();
         let message = "couldn't assign flavors to pod set main: no topology domains at level: kubernetes.io/hostname";
         bed.expect("next", "QuotaReserved", "False", "TopologyPlacementFailed", message).await;

@@ -18,7 +18,7 @@ use switchyard_api::v1beta2::{PodSetAssignment, Topology, Workload};
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_e2e::{NOT_READY, NodeSpec, job, queues, wait::eventually};
 
-use crate::bed::{Bed, WAIT};
+use crate::bed::{Bed, WAIT, metrics};
 use crate::job_kinds::FRAMEWORKS;
 
 /// The label of a block.
@@ -237,6 +237,23 @@ impl Racks {
             .filter_map(|host| host.rsplit('-').next()?.parse().ok())
             .map(|it: usize| it / 2)
             .collect()
+    }
+
+    /// Waits until the controller's metrics show this many free CPUs: it knows the pods and nodes.
+    pub(super) async fn has_free(&self, cpu: f64) {
+        let flavor = format!("flavor=\"{}\"", self.bed.name);
+        let shown = async || {
+            let page = metrics();
+            let line = page.lines().find(|line| {
+                line.starts_with("switchyard_topology_free{")
+                    && line.contains(&flavor)
+                    && line.contains("resource=\"cpu\"")
+            });
+            let free = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+            ensure!(free == Some(cpu), "{free:?}");
+            Ok(())
+        };
+        eventually(WAIT, format!("{cpu} free CPUs"), shown).await.unwrap();
     }
 
     pub(super) async fn delete_node(&self, name: &str) {
