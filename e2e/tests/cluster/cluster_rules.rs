@@ -49,6 +49,15 @@ fn jobs_go_where_rules_and_cost_say() {
             .unwrap();
         describe(fleet, "west", "eu", 10).await;
         describe(fleet, "east", "us", 0).await;
+        // These wait until the hub knows the labels, and the cost with them.
+        for (name, region, cluster) in
+            [("of-eu", "region=eu", "west"), ("of-us", "region=us", "east")]
+        {
+            let job = tenant.job(name).cpu("1").run_forever();
+            let job = job.annotation("switchyard.dev/cluster-selector", region);
+            tenant.submit(job).await.unwrap();
+            lands_on(&tenant, name, cluster).await;
+        }
         let annotations = [
             ("cheap", None, "east"),
             ("named", Some(("switchyard.dev/clusters", "west")), "west"),

@@ -1,7 +1,7 @@
 //! Jobs of the hub on workers with agents.
 use std::time::Duration;
 
-use crate::common::fleet;
+use crate::common::{await_reported, fleet};
 use anyhow::{Context as _, ensure};
 use kube::Api;
 use kube::ResourceExt as _;
@@ -251,6 +251,7 @@ fn a_worker_whose_admin_takes_quota_away_is_passed_over() {
             .unwrap();
         let queues: Api<ClusterQueue> = Api::all(fleet.worker("west").admin.clone());
         set_quota(&queues, tenant.name(), "1").await;
+        await_reported(fleet, &tenant, "west", &[(tenant.name(), "1")]).await;
         tenant
             .submit(tenant.job("too-big").cpu("4").run_for(Duration::from_secs(1)))
             .await

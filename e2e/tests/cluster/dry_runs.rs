@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -11,7 +12,8 @@ use switchyard::{Output, move_job};
 use switchyard_e2e::fixture::Shared;
 use switchyard_e2e::fleet::{Fleet, NAMESPACE, Tenant};
 use switchyard_e2e::wait::eventually;
-use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, http, queues};
+use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, fixture, http, queues};
+use switchyard_jobs::apply_merge;
 
 const SOON: Duration = Duration::from_secs(60);
 /// Less than the first delay before a refusing cluster gets the next offer.
@@ -54,6 +56,29 @@ fn account(tenant: &Tenant<'_>, name: &str) -> Value {
 
 fn class(name: &str) -> Value {
     json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 7})
+}
+
+/// Creates a pod with one CPU by dry run.
+async fn create_dry(cluster: &Cluster, namespace: &str, spec: &Value) -> anyhow::Result<()> {
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
+    let mut pod = json!({"metadata": {"name": "probe"}, "spec": {"containers": [container]}});
+    apply_merge(&mut pod["spec"], spec);
+    let pod: Pod = serde_json::from_value(pod)?;
+    let pods: Api<Pod> = Api::namespaced(cluster.admin.clone(), namespace);
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    Ok(pods.create(&dry, &pod).await.map(drop)?)
+}
+
+/// Waits until a cluster refuses a plain pod in these words: the API server takes a moment to know a new restriction.
+async fn await_refusal(cluster: &Cluster, namespace: &str, words: &str) {
+    eventually(SOON, format!("a pod to be refused: {words}"), async || {
+        let answer = create_dry(cluster, namespace, &json!({})).await;
+        let error = answer.err().context("it is accepted")?.to_string();
+        ensure!(error.contains(words), "{error}");
+        Ok(())
+    })
+    .await
+    .unwrap();
 }
 
 /// The job waits, its user reads these words, and no cluster has anything of it.
@@ -112,15 +137,8 @@ fn job_refused_by_all_clusters_runs_once_one_accepts() {
         tokio::time::sleep(Duration::from_secs(14)).await;
         fleet.worker("west").apply([class(&name)]).await.unwrap();
         // The API server takes a moment to admit pods of a new class.
-        let pods: Api<Pod> = Api::namespaced(fleet.worker("west").admin.clone(), &name);
-        let pod = json!({
-            "metadata": {"name": "probe"},
-            "spec": {"priorityClassName": name, "containers": [{"name": "c", "image": "i"}]},
-        });
-        let pod: Pod = serde_json::from_value(pod).unwrap();
-        let dry = PostParams { dry_run: true, ..PostParams::default() };
         eventually(SOON, "west to accept a pod of the class", async || {
-            Ok(pods.create(&dry, &pod).await.map(drop)?)
+            create_dry(fleet.worker("west"), &name, &json!({"priorityClassName": name})).await
         })
         .await
         .unwrap();
@@ -158,6 +176,7 @@ fn pod_security_and_quota_refuse_before_a_job_is_sent() {
         west.apply([json!({"apiVersion": "v1", "kind": "Namespace", "metadata": namespace})])
             .await
             .unwrap();
+        await_refusal(west, strict.name(), "violates PodSecurity").await;
         strict.submit(strict.job("root").run_forever()).await.unwrap();
         refused(
             fleet,
@@ -179,6 +198,7 @@ fn pod_security_and_quota_refuse_before_a_job_is_sent() {
         let status =
             json!({"status": {"hard": {"requests.cpu": "1m"}, "used": {"requests.cpu": "0"}}});
         quotas.patch_status("none", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        await_refusal(west, full.name(), "exceeded quota").await;
         full.submit(full.job("elsewhere").cpu("1").run_forever()).await.unwrap();
         fleet.await_pods("east", full.name(), 1).await.unwrap();
         assert_eq!(fleet.pods("west", full.name()).await.unwrap(), 0);
@@ -221,6 +241,25 @@ fn references_are_looked_up_where_the_agent_may_read_them() {
             "roleRef": {"apiGroup": group, "kind": "Role", "name": "references"}, "subjects": [agent],
         });
         west.apply([role, binding]).await.unwrap();
+        // The API server takes a moment to know a role.
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {},
+            "spec": {
+                "user": format!("system:serviceaccount:{NAMESPACE}:switchyard-agent"),
+                "resourceAttributes": {
+                    "namespace": tenant.name(), "verb": "get", "resource": "configmaps",
+                },
+            },
+        });
+        let review: SubjectAccessReview = serde_json::from_value(review).unwrap();
+        let reviews: Api<SubjectAccessReview> = Api::all(west.admin.clone());
+        eventually(SOON, "the agent to be allowed", async || {
+            let answer = reviews.create(&PostParams::default(), &review).await?;
+            ensure!(answer.status.as_ref().is_some_and(|it| it.allowed), "{:?}", answer.status);
+            Ok(())
+        })
+        .await
+        .unwrap();
         let volume = |kind: Value| json!([{"name": "v", "configMap": kind}]);
         let needs = tenant.job("needs").pod_field("volumes", volume(json!({"name": "settings"})));
         tenant.submit(needs.run_forever()).await.unwrap();

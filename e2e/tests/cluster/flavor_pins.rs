@@ -14,16 +14,20 @@ use switchyard_e2e::stock::{Kueue, Options};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec};
 
-use crate::common::fleet;
+use crate::common::{WORKERS, await_reported, fleet};
 use crate::trouble::why;
 
 const SOON: Duration = Duration::from_secs(60);
 const QUOTA: &[(&str, &str)] = &[("cpu", "8")];
 
-/// Has a worker's queue list these flavors, in this order.
+/// Has a worker's queue list these flavors, in this order. Waits until an agent knows it.
 async fn list_flavors(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str, flavors: &[&str]) {
     let quotas: Vec<_> = flavors.iter().map(|name| (*name, QUOTA)).collect();
     set_quotas(fleet.worker(cluster), tenant, &quotas).await;
+    if WORKERS.contains(&cluster) {
+        let nominal: Vec<_> = flavors.iter().map(|name| (*name, QUOTA[0].1)).collect();
+        await_reported(fleet, tenant, cluster, &nominal).await;
+    }
 }
 
 /// Has a queue list these flavors with their quota, in this order.
@@ -119,6 +123,15 @@ fn job_runs_only_where_its_charged_flavor_is() {
         list_flavors(fleet, &tenant, "east", &[&slow, &fast]).await;
         let four: &[(&str, &str)] = &[("cpu", "4")];
         set_quotas(fleet.hub(), &tenant, &[(&*fast, four), (&*slow, four)]).await;
+        let queues: Api<ClusterQueue> = Api::all(fleet.hub().admin.clone());
+        eventually(SOON, "the hub to know its flavors", async || {
+            let status = queues.get(tenant.name()).await?.status.unwrap_or_default();
+            let shown: Vec<_> = status.flavors_reservation.iter().map(|it| &it.name).collect();
+            ensure!(shown.contains(&&fast) && shown.contains(&&slow), "{shown:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
         let job = |name: &str| tenant.job(name).cpu("4").run_forever();
         let prefers = "switchyard.dev/preferred-clusters";
 

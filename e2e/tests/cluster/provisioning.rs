@@ -266,11 +266,23 @@ fn a_dispatched_job_waits_for_the_room_on_its_worker() {
             fleet.tenant("provisioned").hub(&quota).worker("west", &quota).make().await.unwrap();
         let (worker, name) = (fleet.worker("west"), tenant.name());
         autoscaler::install(worker).await;
-        worker.apply([config(name, "class"), check(name, name)]).await.unwrap();
         let queues: Api<ClusterQueue> = Api::all(worker.admin.clone());
         let patch =
             json!({"spec": {"admissionChecksStrategy": {"admissionChecks": [{"name": name}]}}});
         queues.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        let active = async |wanted: &str| {
+            let check = async || {
+                let known = queues.get(name).await?.status.unwrap_or_default().conditions;
+                let active = known.into_iter().find(|it| it.type_ == "Active");
+                ensure!(active.as_ref().is_some_and(|it| it.status == wanted), "{active:?}");
+                Ok(())
+            };
+            eventually(WAIT, format!("the queue to be Active={wanted}"), check).await.unwrap();
+        };
+        // There is no such check yet: the worker has seen the change of the queue.
+        active("False").await;
+        worker.apply([config(name, "class"), check(name, name)]).await.unwrap();
+        active("True").await;
 
         let job = tenant.job("far").annotation("provreq.kueue.x-k8s.io/ValidUntilSeconds", "0");
         tenant.submit(job.run_for(Duration::from_millis(200))).await.unwrap();

@@ -23,7 +23,7 @@ const SOON: Duration = Duration::from_secs(60);
 pub(super) const CONFIGURATION: &str = "switchyard";
 
 /// Registers a webhook for pods with a queue, as the program does. No server answers it.
-pub(super) async fn register(
+async fn register(
     client: &Client,
     name: &str,
     ca_pem: &str,

@@ -6,10 +6,20 @@ pub(crate) mod kueue_chart;
 pub(crate) mod random;
 pub(crate) mod shell;
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::ensure;
+use kube::Api;
+use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_config::Configuration;
 use switchyard_e2e::fixture::Shared;
-use switchyard_e2e::fleet::Fleet;
+use switchyard_e2e::fleet::{Fleet, Tenant};
+use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, Part, Parts, queues};
+
+/// How long an agent's report may take. The hub writes it every five seconds at most.
+const REPORTED: Duration = Duration::from_secs(120);
 
 /// The workers of the shared fleet.
 pub(crate) const WORKERS: [&str; 2] = ["west", "east"];
@@ -27,6 +37,31 @@ static FLEET: Shared<Fleet> = Shared::new(|| {
         Ok(fleet)
     })
 });
+
+/// Waits until an agent has reported these flavors of a tenant's queue with their nominal CPUs, in any order. So it knows
+/// of a change to its ClusterQueue.
+pub(crate) async fn await_reported(
+    fleet: &Fleet,
+    tenant: &Tenant<'_>,
+    cluster: &str,
+    flavors: &[(&str, &str)],
+) {
+    let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
+    let expected: BTreeSet<(String, String)> =
+        flavors.iter().map(|(name, cpu)| ((*name).to_owned(), (*cpu).to_owned())).collect();
+    eventually(REPORTED, format!("{cluster} to report {expected:?}"), async || {
+        let agent = clusters.get(cluster).await?.status.unwrap_or_default().agent;
+        let rows = agent.map(|agent| agent.capacity).unwrap_or_default();
+        let of_tenant = rows
+            .into_iter()
+            .filter(|row| row.cluster_queue == tenant.name() && row.resource == "cpu");
+        let reported: BTreeSet<_> = of_tenant.map(|row| (row.flavor, row.nominal.0)).collect();
+        ensure!(reported == expected, "{reported:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
 
 /// Installs the CRDs of a Go module that Kueue itself requires, as the module has them.
 pub(crate) async fn crds_of(cluster: &Cluster, module: &'static str) {
