@@ -1,8 +1,6 @@
 //! `waitForPodsReady.recoveryTimeout`: a job that was ready, and has lost a pod that does not come back, gives its quota
 //! back and is queued again.
 
-use std::time::Duration;
-
 use crate::bed::{Bed, WAIT};
 use crate::common::events;
 use anyhow::{Context as _, ensure};
