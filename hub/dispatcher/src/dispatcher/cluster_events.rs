@@ -55,6 +55,7 @@ impl Dispatcher {
             self.release_breaker(now, out);
         }
         self.mark_on_and_nominating(name);
+        self.mark_waiting_for_inventories();
         self.wake_parked(name, now, out);
     }
 
@@ -74,6 +75,7 @@ impl Dispatcher {
         }
         self.update_breaker(out);
         self.mark_on_and_nominating(name);
+        self.mark_waiting_for_inventories();
     }
 
     pub(super) fn open_session(

@@ -264,6 +264,10 @@ impl Dispatcher {
         self.dirty.extend(self.nominating.iter().map(|(_, _, uid)| uid.clone()));
     }
 
+    pub(super) fn mark_waiting_for_inventories(&mut self) {
+        self.dirty.extend(self.waiting_for_inventories.iter().cloned());
+    }
+
     pub(super) fn mark_on_and_nominating(&mut self, cluster: &Name) {
         self.mark_on(cluster);
         self.mark_nominating();
