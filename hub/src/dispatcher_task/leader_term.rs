@@ -209,8 +209,8 @@ impl LeaderTerm {
         let stores = &self.ctx.stores;
         let theirs = |workload: &Workload| {
             let sent = workload.status.as_ref().is_some_and(|status| status.cluster_name.is_some());
-            let known =
-                || workload.metadata.uid.as_deref().is_some_and(|uid| self.dispatcher.knows(uid));
+            let uid = workload.metadata.uid.as_deref();
+            let known = || uid.is_some_and(|uid| self.dispatcher.needs_changes(uid));
             let queue = || gather::queue_of(stores, workload);
             (sent || known())
                 && queue().is_some_and(|it| {
@@ -274,14 +274,14 @@ impl LeaderTerm {
         let status = workload.status.as_ref();
         let sent = status.is_some_and(|status| status.cluster_name.is_some());
         let concerns = sent || state::has_reservation(workload);
-        if !concerns && !self.dispatcher.knows(&uid) {
+        if !concerns && !self.dispatcher.needs_changes(&uid) {
             return;
         }
         let facts = self.facts(workload);
         // Without a MultiKueue check the job runs here, unless it was sent before and has to be
         // withdrawn.
         let sent = facts.state.cluster.is_some() || (facts.state.attempt > 0 && facts.is_leaving());
-        if facts.state.check.is_none() && !sent && !self.dispatcher.knows(&uid) {
+        if facts.state.check.is_none() && !sent && !self.dispatcher.needs_changes(&uid) {
             return;
         }
         self.remember_key(&facts);

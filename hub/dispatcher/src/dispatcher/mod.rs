@@ -245,6 +245,11 @@ impl Dispatcher {
         self.entries.contains_key(uid)
     }
 
+    /// Whether a change of the workload may cause an action: the dispatcher tracks or parked it.
+    pub fn needs_changes(&self, uid: &str) -> bool {
+        self.knows(uid) || self.parked.contains_key(uid)
+    }
+
     /// The cluster and attempt in the API. None if another workload took over the copy.
     pub fn committed(&self, uid: &str) -> Option<(Name, u64)> {
         let facts = &self
