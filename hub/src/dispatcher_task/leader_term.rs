@@ -233,8 +233,10 @@ impl LeaderTerm {
         );
         let events = now.events(&self.cluster_set);
         let is_open = self.dispatcher.breaker().is_some();
+        let mut changed = Vec::new();
         for (name, before, now) in now.changed_configs(&self.cluster_set) {
             self.auditor.cluster(name, request_audit::cluster_requests(before, now, is_open));
+            changed.push(Name::from(name));
         }
         self.cluster_set = now;
         for event in events {
@@ -244,6 +246,12 @@ impl LeaderTerm {
             };
             self.apply(event);
             gone.iter().for_each(|name| self.mark_silent(name));
+        }
+        // The condition says what the policy of a silent cluster means for its jobs.
+        for name in changed {
+            if self.silent_since.contains_key(&name) {
+                self.review_cluster(&name);
+            }
         }
     }
 

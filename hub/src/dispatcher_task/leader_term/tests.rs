@@ -256,3 +256,24 @@ async fn later_replica_is_requeued_once_the_first_has_quota() {
     state.reserved(first);
     assert!(!is_parked(&state));
 }
+
+/// The condition of a job on a silent cluster says what the cluster's policy means for it.
+#[tokio::test(start_paused = true)]
+async fn policy_change_of_silent_cluster_reviews_its_jobs() {
+    let ctx = context();
+    for workload in chain(&[0], false) {
+        ctx.stores.workloads.insert(workload);
+    }
+    let mut state = begin(&ctx);
+    state.apply(DispatchEvent::SessionClosed { name: "east".into() });
+    state.mark_silent(&"east".into());
+    tokio::time::advance(Duration::from_secs(40)).await;
+    // The reviews of the silence itself are over.
+    state.reviews.clear();
+    let spec = json!({"clusterSource": {"agent": {}}, "onDisconnect": {"policy": "Duplicate"}});
+    let cluster = json!({"metadata": {"name": "east"}, "spec": spec});
+    ctx.stores.multi_kueue_clusters.insert(serde_json::from_value(cluster).unwrap());
+    assert_eq!(state.troubles.next(), None);
+    state.update_cluster_set();
+    assert!(state.troubles.next().is_some());
+}
