@@ -80,8 +80,7 @@ impl LeaderTerm {
         epoch: u64,
         clock: TermClock,
     ) -> Self {
-        parts.inbox.set_open(true);
-        parts.inbox.take();
+        parts.inbox.open();
         parts.channels.clear();
         let has_store_loss = parts.settings.store_loss.is_some();
         let mut state = Self {
@@ -136,8 +135,7 @@ impl LeaderTerm {
     pub(super) fn end(self, parts: &TaskInputs) {
         parts.term.send_replace(None);
         parts.registry.close_all("the hub's term has ended");
-        let waiting = parts.inbox.take().reservations;
-        parts.inbox.set_open(false);
+        let waiting = parts.inbox.close();
         for reservation in self.reservations.values().map(AsRef::as_ref).chain(&waiting) {
             let message = "leadership was lost before a cluster had it".to_owned();
             self.refuse(&reservation.workload, RefusedReason::WriteFailed { message });
