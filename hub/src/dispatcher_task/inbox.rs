@@ -102,15 +102,19 @@ impl Inbox {
         stores.admission_checks.subscribe(move |_| inbox.cluster_set());
     }
 
-    /// Starts or stops accepting reservations.
-    pub fn set_open(&self, open: bool) {
+    /// Starts to accept reservations. Forgets earlier changes of stores: the caller reads the
+    /// stores afterwards.
+    pub fn open(&self) {
+        *self.state.lock() = State { open: true, ..State::default() };
+    }
+
+    /// Stops accepting reservations. Returns those that were accepted and not taken.
+    pub fn close(&self) -> Vec<Reservation> {
         let mut state = self.state.lock();
-        state.open = open;
-        if !open {
-            state.batch.reservations.clear();
-            state.batch.withdrawn.clear();
-            state.positions.clear();
-        }
+        state.open = false;
+        state.positions.clear();
+        state.batch.withdrawn.clear();
+        std::mem::take(&mut state.batch.reservations)
     }
 
     pub fn take(&self) -> Changes {
@@ -157,5 +161,75 @@ impl Placement for Inbox {
             drop(state);
             self.wake.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use jiff::Timestamp;
+    use serde_json::json;
+    use switchyard_api::v1beta2::Workload;
+
+    use super::*;
+
+    fn workload(uid: usize) -> Workload {
+        let metadata = json!({"name": "w", "namespace": "ns", "uid": uid.to_string()});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": []}})).unwrap()
+    }
+
+    fn reservation(uid: usize) -> Reservation {
+        Reservation {
+            workload: Arc::new(workload(uid)),
+            admission: Default::default(),
+            check: "mk".to_owned(),
+            other_checks: false,
+            waited_since: Timestamp::UNIX_EPOCH,
+            note: String::new(),
+        }
+    }
+
+    /// A reservation that is accepted and not returned holds its quota for ever.
+    #[test]
+    fn each_accepted_reservation_is_taken_or_returned() {
+        let (inbox, accepted, has_ended) =
+            (Inbox::default(), AtomicUsize::new(0), AtomicBool::new(false));
+        let mut returned = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for uid in 0.. {
+                    if has_ended.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    if inbox.reserved(reservation(uid)) {
+                        accepted.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            });
+            // Terms begin and end.
+            while accepted.load(Ordering::SeqCst) < 1_000 {
+                inbox.open();
+                returned += inbox.take().reservations.len();
+                returned += inbox.close().len();
+            }
+            has_ended.store(true, Ordering::SeqCst);
+        });
+        assert_eq!(returned, accepted.into_inner());
+    }
+
+    #[test]
+    fn closed_inbox_refuses_reservations() {
+        let (inbox, key) = (Inbox::default(), Key::new("ns", "w"));
+        assert!(!inbox.reserved(reservation(1)));
+        inbox.open();
+        assert!(inbox.reserved(reservation(1)) && inbox.reserved(reservation(2)));
+        assert!(inbox.reserved(reservation(1)), "a newer one of the same workload");
+        inbox.withdraw(&key, "1");
+        assert_eq!(inbox.close().len(), 2);
+        assert!(!inbox.reserved(reservation(1)));
+        inbox.open();
+        let changes = inbox.take();
+        assert!(changes.reservations.is_empty() && changes.withdrawn.is_empty());
     }
 }

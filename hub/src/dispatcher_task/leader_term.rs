@@ -80,8 +80,7 @@ impl LeaderTerm {
         epoch: u64,
         clock: TermClock,
     ) -> Self {
-        parts.inbox.set_open(true);
-        parts.inbox.take();
+        parts.inbox.open();
         parts.channels.clear();
         let has_store_loss = parts.settings.store_loss.is_some();
         let mut state = Self {
@@ -136,8 +135,7 @@ impl LeaderTerm {
     pub(super) fn end(self, parts: &TaskInputs) {
         parts.term.send_replace(None);
         parts.registry.close_all("the hub's term has ended");
-        let waiting = parts.inbox.take().reservations;
-        parts.inbox.set_open(false);
+        let waiting = parts.inbox.close();
         for reservation in self.reservations.values().map(AsRef::as_ref).chain(&waiting) {
             let message = "leadership was lost before a cluster had it".to_owned();
             self.refuse(&reservation.workload, RefusedReason::WriteFailed { message });
@@ -209,8 +207,8 @@ impl LeaderTerm {
         let stores = &self.ctx.stores;
         let theirs = |workload: &Workload| {
             let sent = workload.status.as_ref().is_some_and(|status| status.cluster_name.is_some());
-            let known =
-                || workload.metadata.uid.as_deref().is_some_and(|uid| self.dispatcher.knows(uid));
+            let uid = workload.metadata.uid.as_deref();
+            let known = || uid.is_some_and(|uid| self.dispatcher.needs_changes(uid));
             let queue = || gather::queue_of(stores, workload);
             (sent || known())
                 && queue().is_some_and(|it| {
@@ -233,8 +231,10 @@ impl LeaderTerm {
         );
         let events = now.events(&self.cluster_set);
         let is_open = self.dispatcher.breaker().is_some();
+        let mut changed = Vec::new();
         for (name, before, now) in now.changed_configs(&self.cluster_set) {
             self.auditor.cluster(name, request_audit::cluster_requests(before, now, is_open));
+            changed.push(Name::from(name));
         }
         self.cluster_set = now;
         for event in events {
@@ -244,6 +244,12 @@ impl LeaderTerm {
             };
             self.apply(event);
             gone.iter().for_each(|name| self.mark_silent(name));
+        }
+        // The condition says what the policy of a silent cluster means for its jobs.
+        for name in changed {
+            if self.silent_since.contains_key(&name) {
+                self.review_cluster(&name);
+            }
         }
     }
 
@@ -274,14 +280,14 @@ impl LeaderTerm {
         let status = workload.status.as_ref();
         let sent = status.is_some_and(|status| status.cluster_name.is_some());
         let concerns = sent || state::has_reservation(workload);
-        if !concerns && !self.dispatcher.knows(&uid) {
+        if !concerns && !self.dispatcher.needs_changes(&uid) {
             return;
         }
         let facts = self.facts(workload);
         // Without a MultiKueue check the job runs here, unless it was sent before and has to be
         // withdrawn.
         let sent = facts.state.cluster.is_some() || (facts.state.attempt > 0 && facts.is_leaving());
-        if facts.state.check.is_none() && !sent && !self.dispatcher.knows(&uid) {
+        if facts.state.check.is_none() && !sent && !self.dispatcher.needs_changes(&uid) {
             return;
         }
         self.remember_key(&facts);

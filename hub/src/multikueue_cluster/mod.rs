@@ -118,10 +118,6 @@ impl Reconciler {
             this.close_ended_session(change);
             this.registry
                 .update_cluster(&change.key.name, change.new.as_deref().map(known_cluster));
-            if change.new.is_none() {
-                // A cluster refused as a duplicate of the deleted one may be used now.
-                this.all_clusters();
-            }
             this.queue.add(ReconcileKey::Cluster(change.key.name.to_string()));
             this.all_checks();
         });

@@ -113,6 +113,12 @@ impl WorkerClaims {
         self.holder(cluster, self.refused.get(cluster)?)
     }
 
+    /// For each refused MultiKueueCluster, the one that holds its worker cluster.
+    pub(super) fn holders_of_refused(&self) -> BTreeMap<String, String> {
+        let held = |cluster: &String| Some((cluster.clone(), self.holder_of_refused(cluster)?));
+        self.refused.keys().filter_map(held).collect()
+    }
+
     fn claimants(&self, worker: &str) -> impl Iterator<Item = &str> {
         let known = self
             .known_clusters

@@ -73,8 +73,8 @@ pub struct Registry {
     claims: Mutex<WorkerClaims>,
     /// The last health reports of agents whose sessions ended.
     health: Mutex<AgentHealth>,
-    /// Notified when a cluster is refused as a duplicate or no longer is, and when an agent's
-    /// health changes or has to be written after its session ended.
+    /// Notified when a cluster is refused as a duplicate or no longer is, when an agent's health
+    /// changes, and when a session ends.
     pub changed: Notify,
 }
 
@@ -137,7 +137,14 @@ impl Registry {
     /// Takes in a change of a MultiKueueCluster; None if it is gone.
     pub fn update_cluster(&self, cluster: &str, member: Option<KnownCluster>) {
         self.health.lock().update_cluster(cluster, member.as_ref().map(|it| it.session));
-        self.claims.lock().update_cluster(cluster, member);
+        let mut claims = self.claims.lock();
+        let before = claims.holders_of_refused();
+        claims.update_cluster(cluster, member);
+        let is_changed = claims.holders_of_refused() != before;
+        drop(claims);
+        if is_changed {
+            self.changed.notify_one();
+        }
     }
 
     /// Since when the agent of a cluster without a session cannot write, by its report in the last
@@ -201,10 +208,12 @@ impl Registry {
     pub fn leave(&self, cluster: &str, session_id: u64) {
         let left = self.sessions.remove_if(cluster, |_, (live, _)| live.session_id == session_id);
         self.claims.lock().leave(cluster, session_id);
-        if let Some(since) = left.and_then(|(_, (live, _))| live.unable) {
+        let Some((_, (live, _))) = left else { return };
+        if let Some(since) = live.unable {
             self.health.lock().keep(cluster, InabilityReport { session: session_id, since });
-            self.changed.notify_one();
         }
+        // The dispatcher's task may never have learned of the session.
+        self.changed.notify_one();
     }
 
     /// Closes the session of a cluster.
@@ -247,6 +256,8 @@ fn add(family: &Family<ClusterLabel, Counter>, cluster: &str, count: usize) {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     fn live(session_id: u64) -> LiveSession {
@@ -300,6 +311,43 @@ mod tests {
             first.closed().await,
             "another MultiKueueCluster was known to lead to its worker cluster"
         );
+    }
+
+    /// The dispatcher's task learns of a session after its registration, so maybe never.
+    #[test]
+    fn end_of_the_newest_session_is_notified() {
+        let registry = Registry::default();
+        let changed = || registry.changed.notified().now_or_never().is_some();
+        let _older = registry.enter("a", live(1)).unwrap();
+        let _newer = registry.enter("a", live(2)).unwrap();
+        registry.leave("a", 1);
+        assert!(!changed(), "the newer session goes on");
+        registry.leave("a", 2);
+        assert!(changed());
+    }
+
+    #[test]
+    fn refused_duplicate_is_notified_when_the_holder_gives_up() {
+        let registry = Registry::default();
+        let changed = || registry.changed.notified().now_or_never().is_some();
+        let holder = |worker: Option<&str>| KnownCluster {
+            worker: worker.map(str::to_owned),
+            ..member("west")
+        };
+        registry.update_cluster("west", Some(holder(Some("w"))));
+        registry.update_cluster("twin", Some(member("twin")));
+        let duplicate = LiveSession { worker: Some("w".to_owned()), ..live(1) };
+        assert_eq!(registry.enter("twin", duplicate).unwrap_err(), "west");
+        assert!(changed());
+        registry.update_cluster("west", Some(holder(Some("w"))));
+        assert!(!changed(), "nothing is new");
+        // It is being deleted, or its status has lost its worker cluster.
+        registry.update_cluster("west", Some(holder(None)));
+        assert_eq!((changed(), registry.holder_of_refused("twin")), (true, None));
+        registry.update_cluster("west", Some(holder(Some("w"))));
+        assert!(changed());
+        registry.update_cluster("west", None);
+        assert_eq!((changed(), registry.holder_of_refused("twin")), (true, None));
     }
 
     #[test]

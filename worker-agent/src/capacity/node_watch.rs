@@ -149,8 +149,9 @@ impl Follower {
                 differs
             });
             tokio::time::sleep(INTERVAL.max(start.elapsed() * SHARE)).await;
-            // A watch may fail without a change.
-            let _ = tokio::time::timeout(STALE, self.changed.notified()).await;
+            // A watch may fail, and work again, without a change.
+            let pause = if is_stale { INTERVAL } else { STALE };
+            let _ = tokio::time::timeout(pause, self.changed.notified()).await;
         }
     }
 
@@ -184,6 +185,7 @@ mod tests {
 
     use kube::client::Body;
     use serde_json::json;
+    use switchyard_platform::store::Feed;
 
     use super::*;
 
@@ -250,6 +252,24 @@ mod tests {
         assert!(rooms.borrow_and_update().is_empty());
         stores.resource_flavors.insert(flavor("f"));
         tokio::time::timeout(INTERVAL, rooms.changed()).await.unwrap().unwrap();
+        assert_eq!(rooms.borrow_and_update()[0].flavor, "f");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn room_is_known_again_soon_after_a_watch_recovers() {
+        let stores = Stores::for_nodes();
+        with_node(&stores);
+        stores.resource_flavors.insert(flavor("f"));
+        let source = RoomSource::beside_controller(forbidding().0, Arc::new(stores.clone()));
+        let mut rooms = source.subscribe();
+        tokio::time::sleep(INTERVAL * 2).await;
+        assert_eq!(rooms.borrow_and_update().len(), 1);
+        let watch = Feed::new(stores.nodes.clone());
+        watch.failed();
+        tokio::time::sleep(STALE * 2 + INTERVAL * 2).await;
+        assert!(rooms.borrow_and_update().is_empty());
+        watch.recovered();
+        tokio::time::timeout(INTERVAL * 3, rooms.changed()).await.unwrap().unwrap();
         assert_eq!(rooms.borrow_and_update()[0].flavor, "f");
     }
 }

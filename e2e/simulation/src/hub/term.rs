@@ -177,7 +177,7 @@ impl World {
             facts.state.finished,
         );
         let concerns = facts.state.reserved || facts.state.cluster.is_some();
-        if !concerns && !term.dispatcher.knows(&facts.uid) {
+        if !concerns && !term.dispatcher.needs_changes(&facts.uid) {
             return;
         }
         self.confirm(hub, &facts);

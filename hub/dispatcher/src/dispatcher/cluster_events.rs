@@ -55,6 +55,7 @@ impl Dispatcher {
             self.release_breaker(now, out);
         }
         self.mark_on_and_nominating(name);
+        self.mark_waiting_for_inventories();
         self.wake_parked(name, now, out);
     }
 
@@ -74,6 +75,7 @@ impl Dispatcher {
         }
         self.update_breaker(out);
         self.mark_on_and_nominating(name);
+        self.mark_waiting_for_inventories();
     }
 
     pub(super) fn open_session(
@@ -163,8 +165,10 @@ impl Dispatcher {
         now: UnixMillis,
         out: &mut Vec<DispatchAction>,
     ) {
+        let mut is_first = false;
         if let Some(cluster) = self.clusters.get_mut(name) {
             let before = (cluster.has_synced, cluster.has_listed_all);
+            is_first = !cluster.has_synced;
             (cluster.has_synced, cluster.has_listed_all) = (true, !cluster.is_truncated);
             if before != (cluster.has_synced, cluster.has_listed_all) {
                 self.mark_on(name);
@@ -174,7 +178,8 @@ impl Dispatcher {
         for orphan in self.orphans.retain(name, |uid, _| uids.contains(uid)) {
             self.mark_waiting_for(name, &orphan, now, out);
         }
-        self.scan_waiting(name, false, now, out);
+        // The capacity may have come before: an embedded agent does not wait for its inventory.
+        self.scan_waiting(name, is_first, now, out);
     }
 
     pub(super) fn update_capacity(

@@ -56,9 +56,11 @@ pub use stuck::{Stuck, StuckOutlook};
 
 /// Longest pause between two tries of a failing write, in milliseconds.
 pub(super) const MAX_WRITE_BACKOFF: i64 = 30_000;
-/// How many times the decisions after one event may cause others at once. The rest waits for the
-/// next event.
+/// How many times the decisions after one event may cause others at once.
 const MAX_ROUNDS: usize = 4;
+/// Milliseconds until further rounds, if no event comes before. Slices that replace each other in a
+/// circle cause decisions without end.
+const NEXT_ROUNDS: i64 = 100;
 
 /// Summary of a cluster for its status and metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +103,8 @@ pub struct Dispatcher {
     /// Postponed scans of waiting workloads, by cluster.
     pub(crate) due_scans: BTreeSet<(UnixMillis, Name)>,
     pub(crate) dirty: BTreeSet<Uid>,
+    /// When the last event was applied.
+    applied: UnixMillis,
     /// The next free turn of `write_pace`.
     next_turn: UnixMillis,
     decided: u64,
@@ -130,6 +134,7 @@ impl Dispatcher {
             timers: BTreeSet::new(),
             due_scans: BTreeSet::new(),
             dirty: BTreeSet::new(),
+            applied: now,
             next_turn: now,
             decided: 0,
             events: 0,
@@ -140,6 +145,7 @@ impl Dispatcher {
     pub fn apply(&mut self, event: DispatchEvent, now: UnixMillis) -> Vec<DispatchAction> {
         let mut out = Vec::new();
         self.events += 1;
+        self.applied = now;
         // Match orphans first, so that the event reaches the workload that adopted the copy.
         self.claim_orphans(now, &mut out);
         match event {
@@ -226,7 +232,8 @@ impl Dispatcher {
         let orphan = self.orphans.due();
         let timer = self.timers.first().map(|(at, _)| *at);
         let look = self.due_scans.first().map(|(at, _)| *at);
-        [timer, look, orphan].into_iter().flatten().min()
+        let rest = (!self.dirty.is_empty()).then(|| self.applied.saturating_add(NEXT_ROUNDS));
+        [timer, look, orphan, rest].into_iter().flatten().min()
     }
 
     /// How many times a workload was reconciled: the cost of the events so far.
@@ -236,6 +243,11 @@ impl Dispatcher {
 
     pub fn knows(&self, uid: &str) -> bool {
         self.entries.contains_key(uid)
+    }
+
+    /// Whether a change of the workload may cause an action: the dispatcher tracks or parked it.
+    pub fn needs_changes(&self, uid: &str) -> bool {
+        self.knows(uid) || self.parked.contains_key(uid)
     }
 
     /// The cluster and attempt in the API. None if another workload took over the copy.
@@ -262,6 +274,10 @@ impl Dispatcher {
 
     pub(super) fn mark_nominating(&mut self) {
         self.dirty.extend(self.nominating.iter().map(|(_, _, uid)| uid.clone()));
+    }
+
+    pub(super) fn mark_waiting_for_inventories(&mut self) {
+        self.dirty.extend(self.waiting_for_inventories.iter().cloned());
     }
 
     pub(super) fn mark_on_and_nominating(&mut self, cluster: &Name) {

@@ -47,7 +47,7 @@ impl Dispatcher {
         look.next = now.saturating_add(i64::try_from(work / PER_MILLISECOND).unwrap_or(i64::MAX));
         let wakes = std::mem::take(&mut look.wakes);
         self.mark_nominating();
-        self.dirty.extend(self.waiting_for_inventories.iter().cloned());
+        self.mark_waiting_for_inventories();
         if wakes {
             self.wake_parked(name, now, out);
         }

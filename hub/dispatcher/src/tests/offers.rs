@@ -82,6 +82,25 @@ fn unfit_workload_is_returned_and_requeued_on_growth() {
     assert_eq!(bench.take(), ["Reserve w/1 on a"]);
 }
 
+/// An embedded agent may report its capacity before its inventory.
+#[test]
+fn returned_workload_is_requeued_when_its_cluster_is_back() {
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
+    bench.down("a");
+    // A shorter loss costs no reservation.
+    bench.later(10_000);
+    bench.reserve(facts("w"));
+    let log = bench.take();
+    assert!(log[0].ends_with("No worker cluster can run it: a: not connected"), "{log:?}");
+    bench.apply(DispatchEvent::SessionOpened { name: "a".into() });
+    bench.capacity("a", 4000, 4000);
+    assert!(bench.take().is_empty(), "its copies are not known yet");
+    bench.apply(DispatchEvent::InventoryComplete { cluster: "a".into(), uids: Uids::new() });
+    assert_eq!(bench.take(), ["wake w"]);
+    bench.reserve(facts("w"));
+    assert_eq!(bench.take(), ["Reserve w/1 on a"]);
+}
+
 #[test]
 fn recorded_reservation_without_fit_is_retried_with_backoff() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 500, 500)]);

@@ -68,12 +68,14 @@ fn later_replica_without_first_quota_returns_its_own() {
     bench.later(1_000);
     let log = bench.take();
     assert!(log.len() == 1 && log[0].ends_with(": The first replica has no quota"), "{log:?}");
+    assert!(bench.dispatcher.needs_changes("w") && !bench.dispatcher.knows("w"), "it is parked");
     bench.capacity("a", 4000, 4000);
     assert!(bench.take().is_empty(), "room on a cluster is of no use to it");
     bench.apply(DispatchEvent::WorkloadChanged(later(Replica::FirstWithoutCluster)));
     assert_eq!(bench.take(), ["wake w"]);
     bench.apply(DispatchEvent::WorkloadChanged(later(at("b"))));
     assert!(bench.take().is_empty(), "once");
+    assert!(!bench.dispatcher.needs_changes("w"));
 }
 
 /// The retry of attempt 1 is written, nothing is left on `b`, and it has quota again.

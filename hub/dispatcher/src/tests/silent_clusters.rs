@@ -178,6 +178,41 @@ fn late_copy_is_spared_while_later_attempt_may_run() {
     assert_eq!(bench.take(), ["commit new/2 on b, known as old"]);
 }
 
+/// The hub restarted. A copy of an earlier attempt may be on the silent cluster.
+#[test]
+fn evicted_workload_is_released_once_silent_cluster_is_lost() {
+    const TIMEOUT: i64 = 900_000;
+    type Change = (&'static str, fn(&mut Bench), i64);
+    let changes: [Change; 3] = [
+        (
+            "it is declared lost",
+            |bench| {
+                let config = ClusterConfig { declared_lost: true, ..ClusterConfig::default() };
+                bench.apply(DispatchEvent::ClusterConfigured { name: "silent".into(), config });
+            },
+            0,
+        ),
+        (
+            "its MultiKueueCluster is deleted",
+            |bench| bench.apply(DispatchEvent::ClusterDeleted { name: "silent".into() }),
+            0,
+        ),
+        ("its policy gives up", |bench| bench.rules("silent", LossPolicy::GiveUp), TIMEOUT),
+    ];
+    for (case, change, after) in changes {
+        let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
+        bench.rules("silent", LossPolicy::Hold);
+        bench.apply(DispatchEvent::WorkloadChanged(
+            committed("w", "silent", 1).with(|it| (it.evicted, it.cluster) = (true, None)),
+        ));
+        bench.later(HOUR);
+        assert!(bench.take().is_empty(), "{case}: it may run there");
+        change(&mut bench);
+        bench.later(after);
+        assert_eq!(bench.take(), ["release w"], "{case}");
+    }
+}
+
 #[test]
 fn missing_cluster_is_awaited_until_it_reports() {
     let mut bench = Bench::forgetful(&["a"]);

@@ -337,3 +337,40 @@ fn job_that_was_scaled_often_keeps_few_links() {
     }
     assert!(bench.dispatcher.replacements.len() <= 2, "{:?}", bench.dispatcher.replacements);
 }
+
+/// Eight slices, each of which waits for the one that it replaces.
+fn waiting_slices(replaced: impl Fn(usize) -> Option<usize>) -> Bench {
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 4000)]);
+    for number in 0..8 {
+        let replaces = replaced(number).map(|it| format!("s{it}").as_str().into());
+        bench.reserve(WorkloadFacts { replaces, ..facts(&format!("s{number}")) });
+    }
+    bench.capacity("a", 0, 4000);
+    assert!(!bench.dispatcher.dirty.is_empty(), "more rounds are needed than one event has");
+    bench
+}
+
+#[test]
+fn decisions_about_a_long_chain_need_no_further_event() {
+    let mut bench = waiting_slices(|number| number.checked_sub(1));
+    let start = bench.now;
+    while !bench.dispatcher.dirty.is_empty() {
+        let at = bench.dispatcher.next_wakeup().unwrap();
+        bench.later(at - bench.now);
+        assert!(bench.now < start + 1_000, "{:?}", bench.dispatcher.dirty);
+    }
+}
+
+/// Users can write the annotation that says which Workload a slice replaces.
+#[test]
+fn slices_in_a_circle_cost_few_decisions() {
+    let mut bench = waiting_slices(|number| Some((number + 7) % 8));
+    let (start, before) = (bench.now, bench.dispatcher.decided());
+    while bench.now < start + 1_000 {
+        let at = bench.dispatcher.next_wakeup().unwrap();
+        assert!(at > bench.now, "the hub would never rest");
+        bench.later(at - bench.now);
+    }
+    let decided = bench.dispatcher.decided() - before;
+    assert!(decided < 1_000, "{decided} decisions in a second");
+}

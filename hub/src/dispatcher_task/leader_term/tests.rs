@@ -1,6 +1,7 @@
-//! How a new term takes in the objects of the API.
+//! How a term takes in the objects of the API.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use http::{Request, Response};
 use kube::client::Body;
@@ -11,6 +12,7 @@ use switchyard_config::Configuration;
 use switchyard_controller::Role;
 use switchyard_controller::stores::Stores;
 use switchyard_dispatcher::{ClusterConfig, DispatcherSettings, Name};
+use switchyard_jobs::kind_for;
 use switchyard_platform::clock::SystemClock;
 use switchyard_platform::events::Events;
 use switchyard_platform::lease::{EpochFloor, Leadership};
@@ -26,11 +28,15 @@ use crate::server::Registry;
 
 /// A hub whose API server never answers.
 fn context() -> Arc<Context> {
+    context_of(Configuration::default())
+}
+
+fn context_of(config: Configuration) -> Arc<Context> {
     let silent = tower::service_fn(|_: Request<Body>| {
         std::future::pending::<Result<Response<Body>, Infallible>>()
     });
     let client = kube::Client::new(silent, "default");
-    let config = Arc::new(Configuration::default());
+    let config = Arc::new(config);
     Arc::new(Context {
         events: Events::new(client.clone(), "hub", switchyard_controller::event_conventions::KUEUE)
             .0,
@@ -197,4 +203,77 @@ async fn grown_job_copy_belongs_to_its_last_workload(
         let expected = if last_is_over { vec![(uid(0), Phase::Absent)] } else { expected };
         assert_eq!(told(&state), expected, "{named:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn later_replica_is_requeued_once_the_first_has_quota() {
+    let kind = kind_for("leaderworkerset.x-k8s.io", "LeaderWorkerSet").unwrap();
+    let mut config = Configuration::default();
+    config.integrations.frameworks.push(kind.id().framework.to_owned());
+    let ctx = context_of(config);
+    let set = json!({
+        "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet",
+        "metadata": {"name": "llm", "namespace": "ns", "uid": "llm"}, "spec": {"replicas": 2},
+    });
+    let owner = json!({
+        "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "name": "llm", "uid": "llm",
+    });
+    let groups = kind.serving().unwrap().groups(&set);
+    let reservation = |index: usize| -> Reservation {
+        let metadata = json!({
+            "name": groups[index].name, "namespace": "ns", "uid": uid(index), "resourceVersion": "1",
+            "annotations": {names::IS_GROUP_WORKLOAD: "true"}, "ownerReferences": [owner],
+        });
+        let spec = json!({"queueName": "lq", "podSets": []});
+        let workload: Workload =
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+        Reservation {
+            workload: Arc::new(workload),
+            admission: Admission::default(),
+            check: "mk".to_owned(),
+            other_checks: false,
+            waited_since: jiff::Timestamp::UNIX_EPOCH,
+            note: String::new(),
+        }
+    };
+    let (first, later) = (reservation(0), reservation(1));
+    ctx.stores
+        .job(kind.id().group, kind.id().kind)
+        .unwrap()
+        .store
+        .insert(Object::new(set).unwrap());
+    for reservation in [&first, &later] {
+        ctx.stores.workloads.insert((*reservation.workload).clone());
+    }
+    let mut state = begin(&ctx);
+    let clusters = vec!["east".into()];
+    state.apply(DispatchEvent::CheckConfigured { name: "mk".into(), clusters });
+    let is_parked = |state: &LeaderTerm| state.dispatcher.needs_changes(&uid(1));
+    state.reserved(later);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    state.tick();
+    assert!(is_parked(&state) && !state.dispatcher.knows(&uid(1)), "the first has no quota");
+    state.reserved(first);
+    assert!(!is_parked(&state));
+}
+
+/// The condition of a job on a silent cluster says what the cluster's policy means for it.
+#[tokio::test(start_paused = true)]
+async fn policy_change_of_silent_cluster_reviews_its_jobs() {
+    let ctx = context();
+    for workload in chain(&[0], false) {
+        ctx.stores.workloads.insert(workload);
+    }
+    let mut state = begin(&ctx);
+    state.apply(DispatchEvent::SessionClosed { name: "east".into() });
+    state.mark_silent(&"east".into());
+    tokio::time::advance(Duration::from_secs(40)).await;
+    // The reviews of the silence itself are over.
+    state.reviews.clear();
+    let spec = json!({"clusterSource": {"agent": {}}, "onDisconnect": {"policy": "Duplicate"}});
+    let cluster = json!({"metadata": {"name": "east"}, "spec": spec});
+    ctx.stores.multi_kueue_clusters.insert(serde_json::from_value(cluster).unwrap());
+    assert_eq!(state.troubles.next(), None);
+    state.update_cluster_set();
+    assert!(state.troubles.next().is_some());
 }

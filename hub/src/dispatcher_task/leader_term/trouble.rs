@@ -156,7 +156,7 @@ impl LeaderTerm {
         }
     }
 
-    fn review_cluster(&mut self, cluster: &Name) {
+    pub(super) fn review_cluster(&mut self, cluster: &Name) {
         let is_there = |workload: &Workload| {
             workload
                 .status
