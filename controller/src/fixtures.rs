@@ -123,6 +123,14 @@ pub(crate) fn cluster_queue(policy: StopPolicy, checks: &[&str]) -> ClusterQueue
         .unwrap()
 }
 
+/// As [`cluster_queue`], with a `concurrentAdmissionPolicy`.
+pub(crate) fn cluster_queue_with_policy(checks: &[&str]) -> ClusterQueue {
+    let mut queue = cluster_queue(StopPolicy::None, checks);
+    let policy = json!({"migration": {"mode": "TryPreferredFlavors"}});
+    queue.spec.concurrent_admission_policy = serde_json::from_value(policy).unwrap();
+    queue
+}
+
 /// Fluent changes of a workload.
 pub(crate) trait WorkloadExt: Sized {
     fn edit(self, edit: impl FnOnce(&mut Workload)) -> Self;
