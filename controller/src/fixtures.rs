@@ -1,6 +1,6 @@
 //! Builders of objects for tests.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
@@ -12,6 +12,58 @@ use switchyard_api::{
         PodSetAssignment, StopPolicy, Workload, WorkloadStatus,
     },
 };
+use switchyard_config::Configuration;
+use switchyard_platform::{
+    clock::SystemClock,
+    components::Components,
+    events::Events,
+    lease::{EpochFloor, Leadership},
+    work_queue::{Outcome, Queue},
+};
+
+use crate::{
+    context::{Context, TermStart},
+    event_conventions,
+    role::Role,
+    stores::Stores,
+};
+
+/// A leading controller of one cluster with empty stores.
+pub(crate) fn context(client: kube::Client, config: Configuration) -> Context {
+    Context {
+        events: Events::new(client.clone(), "test", event_conventions::KUEUE).0,
+        client,
+        stores: Arc::new(Stores::new(&config)),
+        config: Arc::new(config),
+        leadership: tokio::sync::watch::channel(Leadership::alone()).1,
+        epoch_floor: EpochFloor::default(),
+        clock: Arc::new(SystemClock),
+        metrics: Arc::default(),
+        role: Role::Single,
+        namespace: "kueue-system".into(),
+        components: Components::default(),
+        term_start: TermStart::default(),
+    }
+}
+
+/// A client of an API server that never answers.
+pub(crate) fn silent_client() -> kube::Client {
+    type Answer = Result<axum::http::Response<kube::client::Body>, std::convert::Infallible>;
+    let silent = |_: axum::http::Request<kube::client::Body>| std::future::pending::<Answer>();
+    kube::Client::new(tower::service_fn(silent), "default")
+}
+
+/// Takes all ready keys from the queue.
+pub(crate) async fn drain<K: Ord + Clone>(queue: &Queue<K>) -> Vec<K> {
+    let mut keys = Vec::new();
+    while !queue.is_empty() {
+        let key = queue.next().await;
+        queue.done(&key, Outcome::Done);
+        keys.push(key);
+    }
+    keys.sort();
+    keys
+}
 
 /// Seconds after a fixed moment.
 pub(crate) fn at(second: i64) -> Timestamp {
@@ -69,6 +121,14 @@ pub(crate) fn cluster_queue(policy: StopPolicy, checks: &[&str]) -> ClusterQueue
     }
     serde_json::from_value(json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": spec}))
         .unwrap()
+}
+
+/// As [`cluster_queue`], with a `concurrentAdmissionPolicy`.
+pub(crate) fn cluster_queue_with_policy(checks: &[&str]) -> ClusterQueue {
+    let mut queue = cluster_queue(StopPolicy::None, checks);
+    let policy = json!({"migration": {"mode": "TryPreferredFlavors"}});
+    queue.spec.concurrent_admission_policy = serde_json::from_value(policy).unwrap();
+    queue
 }
 
 /// Fluent changes of a workload.

@@ -374,7 +374,7 @@ async fn begin(
         Some(ended) = workers.join_next() => return unexpected(Some(ended)),
     }
     filled.send_replace(true);
-    inbox.connect(&ctx.stores);
+    inbox.connect(&ctx.stores, &ctx.config);
     spawn(workers, "engine", ok(engine.run(shutdown.clone())));
     spawn(workers, "admission", ok(admitter.run(shutdown.clone())));
     spawn(workers, "lifecycle", ok(workload::run(ctx.clone(), views.clone(), shutdown.clone())));

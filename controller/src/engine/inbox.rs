@@ -7,11 +7,15 @@ use std::{
 
 use kube::Resource;
 use parking_lot::Mutex;
-use switchyard_api::v1beta2::Workload;
+use switchyard_api::{v1beta2::Workload, variants};
+use switchyard_config::Configuration;
 use switchyard_scheduler::{Name, RefusedReason, WorkloadKey};
 use tokio::sync::Notify;
 
-use super::{convert::ObjectKind, device_claims::DeviceClaims};
+use super::{
+    convert::{ObjectKind, variant_policy},
+    device_claims::DeviceClaims,
+};
 use crate::stores::{Stores, pods::changes_usage};
 use switchyard_platform::store::{Key, Store};
 
@@ -91,7 +95,13 @@ impl Inbox {
     }
 
     /// Subscribes this inbox to every change in the stores.
-    pub(crate) fn connect(self: &Arc<Self>, stores: &Stores) {
+    pub(crate) fn connect(self: &Arc<Self>, stores: &Stores, config: &Configuration) {
+        if config.enabled(variants::FEATURE_GATE) {
+            // These decide whether a workload is held, and the rank of a variant. The workloads are
+            // added before the queue, so that no cycle knows the queue alone.
+            let inbox = self.clone();
+            variant_policy::follow(stores, move |it| inbox.add_workload(Key::of(it)));
+        }
         self.follow(&stores.namespaces, ObjectKind::Namespace);
         self.follow(&stores.topologies, ObjectKind::Topology);
         self.follow(&stores.nodes, ObjectKind::Node);
@@ -148,7 +158,33 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
+    use switchyard_api::v1beta2::StopPolicy;
+    use switchyard_scheduler::Event;
+
     use super::*;
+    use crate::{engine::convert, fixtures};
+
+    #[test]
+    fn workload_is_held_once_its_queue_has_a_policy() {
+        let mut config = Configuration::default();
+        config.feature_gates.insert(variants::FEATURE_GATE.to_owned(), true);
+        let (stores, inbox) = (Stores::default(), Arc::new(Inbox::default()));
+        stores.local_queues.insert(fixtures::local_queue(StopPolicy::None));
+        stores.workloads.insert(fixtures::workload("a"));
+        let is_held = || {
+            let workload = stores.workloads.get("ns", "a").unwrap();
+            match convert::known_workload(&stores, &config, &workload) {
+                Event::Workload(workload) => workload.on_hold,
+                event => panic!("{event:?}"),
+            }
+        };
+        inbox.connect(&stores, &config);
+        inbox.take();
+        assert!(!is_held());
+        stores.cluster_queues.insert(fixtures::cluster_queue_with_policy(&[]));
+        assert!(is_held(), "the engine must learn that");
+        assert_eq!(inbox.take().workloads, [Key::new("ns", "a")].into());
+    }
 
     #[tokio::test]
     async fn batch_has_each_object_once_and_references_first() {

@@ -16,11 +16,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::{Context, patch_metadata},
+    stores::Stores,
     workload,
 };
 use switchyard_platform::write::WriteError;
 use switchyard_platform::{
-    store::Key,
+    store::{Change, Key},
     work_queue::{self, Outcome, Queue},
 };
 
@@ -32,13 +33,7 @@ const WRITES: usize = 16;
 /// Reconciles classes until `shutdown`.
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let queue = Queue::default();
-    let into = queue.clone();
-    ctx.stores.workload_priority_classes.subscribe(move |change| {
-        let value = |class: &Option<Arc<_>>| class.as_ref().map(|class: &Arc<_>| value_of(class));
-        if change.new.is_some() && value(&change.old) != value(&change.new) {
-            into.add(change.key.clone());
-        }
-    });
+    subscribe(&ctx.stores, &queue);
     let everything = || {
         let classes = ctx.stores.workload_priority_classes.all();
         classes.iter().for_each(|class| queue.add(Key::of(&**class)));
@@ -47,6 +42,39 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let ctx = &ctx;
     let reconcile = |key| async move { reconcile(ctx, key).await };
     tokio::join!(work_queue::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), each_term);
+}
+
+fn subscribe(stores: &Stores, queue: &Queue<Key>) {
+    let into = queue.clone();
+    stores.workload_priority_classes.subscribe(move |change| {
+        let value = |class: &Option<Arc<_>>| class.as_ref().map(|class: &Arc<_>| value_of(class));
+        if change.new.is_some() && value(&change.old) != value(&change.new) {
+            into.add(change.key.clone());
+        }
+    });
+    let (into, classes) = (queue.clone(), stores.workload_priority_classes.clone());
+    stores.workloads.subscribe(move |change| {
+        let Some(class) = newly_named(change).and_then(|name| classes.get("", name)) else {
+            return;
+        };
+        if change.new.as_ref().is_some_and(|it| is_stale(it, &class.name_any(), value_of(&class))) {
+            into.add(Key::of(&*class));
+        }
+    });
+}
+
+/// The class that a job's Workload newly names. The job's reconcile may have read the class before
+/// its value changed. A priority that a user writes later, or in their own Workload, is kept.
+fn newly_named(change: &Change<Workload>) -> Option<&str> {
+    let new = change.new.as_deref().filter(|new| !new.owner_references().is_empty())?;
+    let before = change.old.as_deref().filter(|old| old.metadata.uid == new.metadata.uid);
+    class_of(new).filter(|name| before.and_then(class_of) != Some(name))
+}
+
+fn class_of(workload: &Workload) -> Option<&str> {
+    let class = workload.spec.priority_class_ref.as_ref();
+    let class = class.filter(|class| class.kind == PriorityClassKind::WorkloadPriorityClass)?;
+    Some(&class.name)
 }
 
 fn value_of(class: &switchyard_api::v1beta2::WorkloadPriorityClass) -> i32 {
@@ -77,16 +105,14 @@ async fn reconcile(ctx: &Context, key: Key) -> Outcome {
 }
 
 fn is_stale(workload: &Workload, class: &str, value: i32) -> bool {
-    let names = workload.spec.priority_class_ref.as_ref().is_some_and(|reference| {
-        reference.kind == PriorityClassKind::WorkloadPriorityClass && reference.name == class
-    });
+    let names = class_of(workload) == Some(class);
     let followed = workload::is_sent(workload) || variants::parent_of(workload).is_some();
     names && !followed && workload.spec.priority != Some(value) && !workload::is_finished(workload)
 }
 
 #[cfg(test)]
 mod tests {
-    use switchyard_api::v1beta2::{PriorityClassGroup, PriorityClassRef};
+    use switchyard_api::v1beta2::{PriorityClassGroup, PriorityClassRef, WorkloadPriorityClass};
 
     use super::*;
     use crate::fixtures::{self, WorkloadExt};
@@ -121,5 +147,42 @@ mod tests {
     fn workloads_that_follow_a_new_class_value(#[case] workload: Workload, #[case] expected: bool) {
         assert_eq!(is_stale(&workload, "high", 100), expected);
         assert!(!is_stale(&workload, "high", 10), "it has that value");
+    }
+
+    fn of_job(class: &str) -> Workload {
+        of_class(PriorityClassKind::WorkloadPriorityClass, class)
+    }
+
+    fn of_user(class: &str) -> Workload {
+        of_job(class).edit(|workload| workload.metadata.owner_references = None)
+    }
+
+    fn with_priority(workload: Workload, priority: i32) -> Workload {
+        workload.edit(|workload| workload.spec.priority = Some(priority))
+    }
+
+    #[rstest::rstest]
+    #[case::former_value(None, of_job("high"), true)]
+    #[case::same_value(None, with_priority(of_job("high"), 100), false)]
+    #[case::unknown_class(None, of_job("gone"), false)]
+    #[case::written_by_a_user(None, of_user("high"), false)]
+    #[case::other_class_before(Some(of_job("low")), of_job("high"), true)]
+    #[case::priority_of_a_user(Some(with_priority(of_job("high"), 100)), of_job("high"), false)]
+    #[tokio::test]
+    async fn workload_with_a_former_value_queues_its_class(
+        #[case] before: Option<Workload>,
+        #[case] after: Workload,
+        #[case] queued: bool,
+    ) {
+        let (stores, queue) = (Stores::default(), Queue::default());
+        let mut class = WorkloadPriorityClass::default();
+        class.metadata.name = Some("high".into());
+        class.spec.value = 100;
+        stores.workload_priority_classes.insert(class);
+        before.into_iter().for_each(|before| stores.workloads.insert(before));
+        subscribe(&stores, &queue);
+        fixtures::drain(&queue).await;
+        stores.workloads.insert(after);
+        assert_eq!(!fixtures::drain(&queue).await.is_empty(), queued);
     }
 }

@@ -21,18 +21,14 @@ use std::{
 
 use kube::{Api, ResourceExt as _, api::PostParams};
 use parking_lot::Mutex;
-use switchyard_api::{
-    conditions::reasons::events,
-    names,
-    v1beta2::{ClusterQueue, LocalQueue, Workload},
-    variants,
-};
+use switchyard_api::{conditions::reasons::events, names, v1beta2::Workload, variants};
 use tokio_util::sync::CancellationToken;
 
 use crate::reconcilers::concurrent_admission::plan::{VariantPlan, VariantWrite, plan};
 use crate::{
     context::{Context, delete_workload, patch_metadata, patch_status},
     engine::convert::variant_policy,
+    stores::Stores,
     workload::{self, ReasonDetail},
 };
 use switchyard_platform::write::WriteError;
@@ -101,7 +97,7 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
         }
     };
     if on {
-        subscribe(&ctx, &queue, &index);
+        subscribe(&ctx.stores, &queue, &index);
     } else {
         everything();
     }
@@ -111,35 +107,11 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     tokio::join!(work_queue::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), each_term);
 }
 
-fn subscribe(ctx: &Arc<Context>, queue: &Queue<Key>, index: &Arc<VariantIndex>) {
+fn subscribe(stores: &Stores, queue: &Queue<Key>, index: &Arc<VariantIndex>) {
     let (into, index) = (queue.clone(), index.clone());
-    ctx.stores.workloads.subscribe(move |change| into.add(index.apply(change)));
-    let (into, workloads) = (queue.clone(), ctx.stores.workloads.clone());
-    ctx.stores.local_queues.subscribe(move |change| {
-        let behind = |queue: &Option<Arc<LocalQueue>>| {
-            queue.as_ref().map(|it| it.spec.cluster_queue.clone())
-        };
-        if behind(&change.old) != behind(&change.new) {
-            let concerned = workloads.in_namespace(&change.key.namespace);
-            let concerned =
-                concerned.iter().filter(|it| workload::queue_name(it) == &*change.key.name);
-            concerned.for_each(|it| into.add(reconcile_key(it)));
-        }
-    });
-    let (into, stores) = (queue.clone(), ctx.stores.clone());
-    ctx.stores.cluster_queues.subscribe(move |change| {
-        let policy_of = |queue: &Option<Arc<ClusterQueue>>| {
-            queue.as_ref().and_then(|queue| variant_policy::VariantPolicy::of(queue, |_| false))
-        };
-        if policy_of(&change.old) != policy_of(&change.new) {
-            let behind = |it: &Workload| {
-                variant_policy::queue(&stores, it)
-                    .is_some_and(|it| it.name_any() == *change.key.name)
-            };
-            let live = stores.workloads.filter(|it| !workload::is_finished(it));
-            live.iter().filter(|it| behind(it)).for_each(|it| into.add(reconcile_key(it)));
-        }
-    });
+    stores.workloads.subscribe(move |change| into.add(index.apply(change)));
+    let into = queue.clone();
+    variant_policy::follow(stores, move |it| into.add(reconcile_key(it)));
 }
 
 /// Reconciles one workload with its variants.

@@ -9,15 +9,20 @@ use serde_json::json;
 use switchyard_api::{
     conditions, names,
     v1beta2::{
-        ClusterQueue, PreemptionGatePosition, PreemptionGateState, ReclaimablePod, RequeueState,
-        StopPolicy, Workload,
+        AdmissionCheck, ClusterQueue, PreemptionGatePosition, PreemptionGateState, ReclaimablePod,
+        RequeueState, StopPolicy, Workload,
     },
     variants::{self, PREEMPTION_GATE},
 };
+use switchyard_platform::{store::Key, work_queue::Queue};
 
 use crate::{
     engine::convert::variant_policy::VariantPolicy,
-    reconcilers::concurrent_admission::plan::{VariantPlan, VariantWrite, plan},
+    reconcilers::concurrent_admission::{
+        plan::{VariantPlan, VariantWrite, plan},
+        subscribe,
+    },
+    stores::Stores,
 };
 use crate::{
     fixtures::{self, WorkloadExt, at},
@@ -114,6 +119,22 @@ fn words(plan: &VariantPlan) -> Vec<String> {
 
 fn family(parent: Workload, variants: Vec<Workload>, policy: &VariantPolicy) -> Vec<String> {
     words(&planned(Some(parent), variants, Some(policy)))
+}
+
+/// Variants of a workload that goes to another cluster would wait here for ever.
+#[tokio::test]
+async fn check_that_dispatches_queues_the_family() {
+    let (stores, queue) = (Stores::default(), Queue::default());
+    stores.local_queues.insert(fixtures::local_queue(StopPolicy::None));
+    stores.cluster_queues.insert(fixtures::cluster_queue_with_policy(&["send"]));
+    stores.workloads.insert(parent());
+    subscribe(&stores, &queue, &Arc::default());
+    fixtures::drain(&queue).await;
+    let mut check = AdmissionCheck::default();
+    check.metadata.name = Some("send".into());
+    check.spec.controller_name = names::MULTIKUEUE_CONTROLLER.into();
+    stores.admission_checks.insert(check);
+    assert_eq!(fixtures::drain(&queue).await, [Key::new("ns", "job")]);
 }
 
 const ON: &str = r#"{"spec":{"active":true}}"#;

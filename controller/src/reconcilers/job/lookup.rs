@@ -1,8 +1,9 @@
 //! Lookups of queues, classes and namespaces for the job reconciler and the webhook.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::core::{Selector, SelectorExt};
 use switchyard_api::names;
 use switchyard_config::Configuration;
@@ -26,11 +27,11 @@ pub(crate) fn managed_namespaces(config: &Configuration, own: &str) -> anyhow::R
 
 /// Whether jobs of the namespace are managed. `false` for an unknown namespace.
 pub(crate) fn is_managed_namespace(stores: &Stores, selector: &Selector, namespace: &str) -> bool {
-    stores.namespaces.get("", namespace).is_some_and(|namespace| {
-        selector.matches(
-            namespace.metadata.labels.as_ref().unwrap_or(&std::collections::BTreeMap::new()),
-        )
-    })
+    stores.namespaces.get("", namespace).is_some_and(|namespace| is_selected(selector, &namespace))
+}
+
+pub(super) fn is_selected(selector: &Selector, namespace: &Namespace) -> bool {
+    selector.matches(namespace.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
 }
 
 /// Whether the namespace has the default LocalQueue.

@@ -1,8 +1,8 @@
 //! Reconciles jobs: one matching workload per job, and jobs run only while their workload is
 //! admitted.
 //!
-//! A change of a job, of its workload or of a prebuilt workload queues the job's key. A reconcile
-//! gathers [`JobInputs`] from the stores, calls [`decide`], and performs the decision.
+//! A change of a job, of its workload or of a prebuilt workload queues the job's key, and so does a
+//! namespace that becomes managed. A reconcile gathers [`JobInputs`] from the stores, calls [`decide`], and performs the decision.
 
 mod action;
 pub(crate) mod ancestor;
@@ -64,15 +64,7 @@ const PODS_READY_DELAY: Duration = Duration::from_secs(5);
 ///
 /// When the configuration's namespace selector is invalid.
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let reconciler = Arc::new(Reconciler {
-        pods_ready: pods_ready_delay(&ctx.config),
-        ready: ReadyJobs::default(),
-        managed_namespaces: lookup::managed_namespaces(&ctx.config, &ctx.namespace)?,
-        keys_to_copy: ctx.config.keys_to_copy(),
-        index: Index::default(),
-        queue: Queue::default(),
-        ctx,
-    });
+    let reconciler = Arc::new(Reconciler::new(ctx)?);
     reconciler.subscribe();
     let looks = work_queue::run(reconciler.queue.clone(), CONCURRENCY, shutdown.clone(), |key| {
         reconciler.reconcile(key)
@@ -105,6 +97,18 @@ struct Reconciler {
 }
 
 impl Reconciler {
+    fn new(ctx: Arc<Context>) -> anyhow::Result<Self> {
+        Ok(Self {
+            pods_ready: pods_ready_delay(&ctx.config),
+            ready: ReadyJobs::default(),
+            managed_namespaces: lookup::managed_namespaces(&ctx.config, &ctx.namespace)?,
+            keys_to_copy: ctx.config.keys_to_copy(),
+            index: Index::default(),
+            queue: Queue::default(),
+            ctx,
+        })
+    }
+
     async fn reconcile(&self, key: JobKey) -> Outcome {
         if !self.ctx.leading() {
             return Outcome::Done;

@@ -193,9 +193,14 @@ mod tests {
         object
     }
 
-    fn stores(frameworks: &[&str]) -> (Stores, Configuration) {
+    fn config(frameworks: &[&str]) -> Configuration {
         let mut config = Configuration::default();
         config.integrations.frameworks = frameworks.iter().map(|it| (*it).to_owned()).collect();
+        config
+    }
+
+    fn stores(frameworks: &[&str]) -> (Stores, Configuration) {
+        let config = config(frameworks);
         (Stores::new(&config), config)
     }
 
@@ -302,28 +307,7 @@ mod tests {
             std::future::ready(Ok::<_, std::convert::Infallible>(answer))
         });
         let client = kube::Client::new(server, "default");
-        let (stores, config) = stores(frameworks);
-        let context = Context {
-            events: switchyard_platform::events::Events::new(
-                client.clone(),
-                "test",
-                crate::event_conventions::KUEUE,
-            )
-            .0,
-            client,
-            stores: Arc::new(stores),
-            config: Arc::new(config),
-            leadership:
-                tokio::sync::watch::channel(switchyard_platform::lease::Leadership::alone()).1,
-            epoch_floor: switchyard_platform::lease::EpochFloor::default(),
-            clock: Arc::new(switchyard_platform::clock::SystemClock),
-            metrics: Arc::default(),
-            role: crate::role::Role::Single,
-            namespace: "kueue-system".into(),
-            components: switchyard_platform::components::Components::default(),
-            term_start: crate::context::TermStart::default(),
-        };
-        (context, asked)
+        (crate::fixtures::context(client, config(frameworks)), asked)
     }
 
     fn failure(code: u16, reason: &Value) -> Value {

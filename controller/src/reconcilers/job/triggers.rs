@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
 use kube::{Resource as _, api::ApiResource};
 use switchyard_api::{conditions::reasons::events, v1beta2::Workload};
 use switchyard_jobs::{JobKind, KindId, kind_for, kind_of_owner, meta};
@@ -13,7 +13,7 @@ use switchyard_platform::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Reconciler, checks, index::JobKey};
+use super::{Reconciler, checks, index::JobKey, lookup};
 
 impl Reconciler {
     pub(super) fn subscribe(self: &Arc<Self>) {
@@ -40,6 +40,29 @@ impl Reconciler {
                 this.queue.add(job);
             }
         });
+        let this = self.clone();
+        self.ctx.stores.namespaces.subscribe(move |change| this.namespace_changed(change));
+    }
+
+    /// Queues the jobs of a namespace that becomes managed: their reconciles did nothing before it
+    /// was known or had its label. A label stops no running job, which a reconcile would do for
+    /// want of a Workload. As in Kueue, that waits for the job's next change.
+    fn namespace_changed(&self, change: &Change<Namespace>) {
+        let is_managed = |it: &Namespace| lookup::is_selected(&self.managed_namespaces, it);
+        let Some(new) = change.new.as_deref().filter(|it| is_managed(it)) else { return };
+        let before = change.old.as_deref().filter(|old| old.metadata.uid == new.metadata.uid);
+        if before.is_some_and(is_managed) {
+            return;
+        }
+        let is_new = before.is_none();
+        for jobs in &self.ctx.stores.jobs {
+            let Some(kind) = kind_for(&jobs.resource.group, &jobs.resource.kind) else { continue };
+            for job in jobs.store.in_namespace(&change.key.name) {
+                if is_new || kind.is_suspended(&job.value()) {
+                    self.queue.add(JobKey::of(kind, &Key::of(&*job), &job.head()));
+                }
+            }
+        }
     }
 
     fn job_changed(&self, kind: &dyn JobKind, change: &Change<Object>) {
@@ -181,4 +204,89 @@ fn members(kind: &dyn JobKind, group: &Object, resource: &ApiResource) -> Vec<Ob
         .into_iter()
         .filter_map(|member| Some(Object::new(member).ok()?.object_ref(resource)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use switchyard_config::Configuration;
+
+    use super::*;
+    use crate::fixtures;
+
+    const UNMANAGED: &str = "other";
+    const MANAGED: &str = "batch";
+
+    fn namespace(uid: &str, team: &str) -> Namespace {
+        let labels = json!({"team": team});
+        let metadata = json!({"name": "ns", "uid": uid, "labels": labels});
+        serde_json::from_value(json!({"metadata": metadata})).unwrap()
+    }
+
+    fn pod(name: &str, group: &str, gates: &Value) -> Object {
+        let labels =
+            json!({"kueue.x-k8s.io/managed": "true", "kueue.x-k8s.io/pod-group-name": group});
+        let metadata = json!({"name": name, "namespace": "ns", "labels": labels});
+        Object::new(json!({"metadata": metadata, "spec": {"schedulingGates": gates}})).unwrap()
+    }
+
+    fn job(namespace: &str, name: &str, suspend: bool) -> Object {
+        let metadata = json!({"name": name, "namespace": namespace});
+        Object::new(json!({"metadata": metadata, "spec": {"suspend": suspend}})).unwrap()
+    }
+
+    /// A reconciler that has done nothing about these jobs, while `namespace` is known.
+    async fn reconciler(namespace: Option<Namespace>) -> Arc<Reconciler> {
+        let mut config = Configuration::default();
+        config.integrations.frameworks = vec!["batch/job".into(), "pod".into()];
+        let managed = json!({"matchLabels": {"team": MANAGED}});
+        config.managed_jobs_namespace_selector = serde_json::from_value(managed).unwrap();
+        let ctx = Arc::new(fixtures::context(fixtures::silent_client(), config));
+        let reconciler = Arc::new(Reconciler::new(ctx).unwrap());
+        reconciler.subscribe();
+        let stores = &reconciler.ctx.stores;
+        if let Some(namespace) = namespace {
+            stores.namespaces.insert(namespace);
+        }
+        let jobs = &stores.job("batch", "Job").unwrap().store;
+        jobs.insert(job("ns", "running", false));
+        jobs.insert(job("ns", "suspended", true));
+        jobs.insert(job("elsewhere", "suspended", true));
+        let pods = &stores.job("", "Pod").unwrap().store;
+        let gate = json!([{"name": "kueue.x-k8s.io/admission"}]);
+        pods.insert(pod("gated", "", &gate));
+        pods.insert(pod("started", "", &json!([])));
+        pods.insert(pod("gated-member", "waiting", &gate));
+        pods.insert(pod("started-member", "started", &json!([])));
+        fixtures::drain(&reconciler.queue).await;
+        reconciler
+    }
+
+    const SUSPENDED: &str = "Pod ns/gated, Pod group ns/waiting, Job ns/suspended";
+    const ALL: &str = "Pod ns/gated, Pod ns/started, Pod group ns/started, \
+                       Pod group ns/waiting, Job ns/running, Job ns/suspended";
+
+    #[rstest::rstest]
+    #[case::arrives(None, Some(namespace("a", MANAGED)), ALL)]
+    #[case::arrives_unmanaged(None, Some(namespace("a", UNMANAGED)), "")]
+    #[case::labelled(Some(namespace("a", UNMANAGED)), Some(namespace("a", MANAGED)), SUSPENDED)]
+    #[case::unlabelled(Some(namespace("a", MANAGED)), Some(namespace("a", UNMANAGED)), "")]
+    #[case::unchanged(Some(namespace("a", MANAGED)), Some(namespace("a", MANAGED)), "")]
+    #[case::recreated(Some(namespace("a", MANAGED)), Some(namespace("b", MANAGED)), ALL)]
+    #[case::deleted(Some(namespace("a", MANAGED)), None, "")]
+    #[tokio::test]
+    async fn namespace_that_becomes_managed_queues_its_jobs(
+        #[case] before: Option<Namespace>,
+        #[case] after: Option<Namespace>,
+        #[case] queued: &str,
+    ) {
+        let reconciler = reconciler(before).await;
+        match after {
+            Some(after) => reconciler.ctx.stores.namespaces.insert(after),
+            None => reconciler.ctx.stores.namespaces.remove(&Key::new("", "ns")),
+        }
+        let keys = fixtures::drain(&reconciler.queue).await;
+        let keys: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+        assert_eq!(keys.join(", "), queued);
+    }
 }

@@ -9,18 +9,20 @@ use serde::de::DeserializeOwned;
 use switchyard_api::{names, v1beta2::ClusterQueue};
 
 use super::{deletion_events::DeletionEvents, outcome};
-use crate::context::Context;
+use crate::{context::Context, stores::Stores};
 use switchyard_platform::{
     store::{Key, Store},
     work_queue::{Outcome, Queue},
     write::Target,
 };
 
-/// A ClusterQueue's change queues the objects that it references.
-pub(super) fn follow_cluster_queues(ctx: &Arc<Context>, flavors: &Queue<Key>, checks: &Queue<Key>) {
+/// A ClusterQueue's change queues the objects that it references. A list after a broken watch may
+/// bring a recreated queue of the same generation.
+pub(super) fn follow_cluster_queues(stores: &Stores, flavors: &Queue<Key>, checks: &Queue<Key>) {
     let (flavors, checks) = (flavors.clone(), checks.clone());
-    ctx.stores.cluster_queues.subscribe(move |change| {
+    stores.cluster_queues.subscribe(move |change| {
         if let (Some(old), Some(new)) = (&change.old, &change.new)
+            && old.metadata.uid == new.metadata.uid
             && old.metadata.generation == new.metadata.generation
         {
             return;
@@ -148,5 +150,42 @@ impl<U: Fn(&str) -> Vec<String>> ReferencedObject<U> {
             Target { api, store, object: &*object, manager: names::FIELD_MANAGER, what: self.what };
         let result = target.finalizer(ctx, names::RESOURCE_IN_USE, !deleting).await;
         outcome(self.kind, &key, result.map(drop))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use switchyard_api::v1beta2::StopPolicy;
+
+    use super::*;
+    use crate::fixtures;
+
+    fn version(uid: &str, generation: i64, check: &str) -> ClusterQueue {
+        let mut queue = fixtures::cluster_queue(StopPolicy::None, &[check]);
+        queue.metadata.uid = Some(uid.into());
+        queue.metadata.generation = Some(generation);
+        queue
+    }
+
+    #[rstest::rstest]
+    #[case::its_status_changed(version("a", 1, "old"), "")]
+    #[case::its_spec_changed(version("a", 2, "new"), "new old")]
+    #[case::recreated(version("b", 1, "new"), "new old")]
+    #[tokio::test]
+    async fn changed_cluster_queue_queues_what_it_referenced(
+        #[case] after: ClusterQueue,
+        #[case] queued: &str,
+    ) {
+        let stores = Stores::default();
+        let (flavors, checks) = (Queue::default(), Queue::default());
+        stores.cluster_queues.insert(version("a", 1, "old"));
+        follow_cluster_queues(&stores, &flavors, &checks);
+        fixtures::drain(&flavors).await;
+        fixtures::drain(&checks).await;
+        stores.cluster_queues.insert(after);
+        assert_eq!(flavors.is_empty(), queued.is_empty());
+        let checks = fixtures::drain(&checks).await;
+        let checks: Vec<&str> = checks.iter().map(|key| &*key.name).collect();
+        assert_eq!(checks.join(" "), queued);
     }
 }

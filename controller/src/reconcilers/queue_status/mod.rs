@@ -48,7 +48,7 @@ pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: Cancella
     let flavors = follow(&ctx.stores.resource_flavors, Queue::default());
     let checks = follow(&ctx.stores.admission_checks, Queue::default());
     let topologies = follow(&ctx.stores.topologies, Queue::default());
-    finalizers::follow_cluster_queues(&ctx, &flavors, &checks);
+    finalizers::follow_cluster_queues(&ctx.stores, &flavors, &checks);
     finalizers::follow_flavors(&ctx, &topologies);
     let queues = [&cluster_queues, &local_queues, &cohorts, &flavors, &checks, &topologies];
     let everything = on_leadership(&ctx, queues, shutdown.clone());
