@@ -217,12 +217,14 @@ impl Dispatcher {
         let offers = self.offers(entry);
         // The next offer waits until the cluster answers this one or is late.
         let (mut open, mut in_turn) = (false, false);
+        let mut lost_at = None;
         for cluster in &offers {
             let Some(remote) = entry.remotes.get(cluster).filter(|remote| remote.is_unanswered())
             else {
                 continue;
             };
             let (late, turn) = self.answer_deadlines(cluster, remote.since);
+            lost_at = lost_at.max(Some(self.answer_counts_as_lost(remote.since)));
             if now < late.max(turn) {
                 open = true;
                 in_turn |= now < turn;
@@ -253,7 +255,11 @@ impl Dispatcher {
                 _ => None,
             })
             .min();
-        if let Some((.., cluster)) = best {
+        // A late answer costs seconds, and a cluster without room may keep the pods waiting for hours.
+        let waits_for_late = lost_at.filter(|at| now < *at);
+        if let (Some((true, ..)), Some(lost)) = (&best, waits_for_late) {
+            entry.wake_at(lost);
+        } else if let Some((.., cluster)) = best {
             self.offer(entry, &cluster, now, out);
         } else if offers.is_empty() {
             let shortest = answers
@@ -303,7 +309,12 @@ impl Dispatcher {
     fn answer_deadlines(&self, cluster: &Name, since: UnixMillis) -> (UnixMillis, UnixMillis) {
         let within = self.settings.answer_within;
         let moved = self.clusters.get(cluster).map_or(0, |known| known.progressed_at);
-        (since + within, (moved + within).min(since + 10 * within))
+        (since + within, (moved + within).min(self.answer_counts_as_lost(since)))
+    }
+
+    /// When nobody waits for the answer to an offer any more that was sent at `since`.
+    fn answer_counts_as_lost(&self, since: UnixMillis) -> UnixMillis {
+        since + 10 * self.settings.answer_within
     }
 
     /// The clusters with an open offer.

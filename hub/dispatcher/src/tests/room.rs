@@ -62,6 +62,22 @@ fn full_nodes_refuse_no_offer() {
 }
 
 #[test]
+fn late_cluster_with_room_is_waited_for_before_full_nodes() {
+    for (others, seconds) in [(nodes(1), 3), (nodes(0), 30)] {
+        let mut bench = Bench::two_clusters(others, nodes(2));
+        let workload = bound("w", &[("preferred-clusters", "b")]);
+        bench.reserve(workload.clone());
+        assert_eq!(bench.take(), ["Reserve w/1 on b"]);
+        bench.later(seconds * 1_000 - 1);
+        let recorded = bench.take();
+        assert_eq!(recorded.len(), 1, "{recorded:?}");
+        bench.written(WriteOutcome::Done, workload.with(|it| it.reserved = true));
+        bench.later(1);
+        assert_eq!(bench.take(), ["Reserve w/1 on a"], "after {seconds} s");
+    }
+}
+
+#[test]
 fn burst_fills_no_cluster_beyond_its_nodes() {
     let mut bench = Bench::two_clusters(nodes(1), nodes(1));
     bench.reserve(facts("u"));
