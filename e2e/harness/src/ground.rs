@@ -16,6 +16,9 @@ use crate::{ports, process};
 /// How long etcd may take to serve.
 const ETCD_TIME: Duration = Duration::from_secs(30);
 
+/// The user as which an API server passes requests on to aggregated APIs.
+pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
+
 /// The programs of an environment, built.
 pub(crate) type Binaries = BTreeMap<Part, PathBuf>;
 
@@ -28,6 +31,8 @@ pub(crate) struct Ground {
     pub(crate) authority: Authority,
     pub(crate) serving: Pair,
     pub(crate) admin: Pair,
+    /// The authority of the front proxies, PEM, and their certificate.
+    pub(crate) front_proxy: (String, Pair),
     pub(crate) token_private: String,
     pub(crate) token_public: String,
     pub(crate) etcd: Process,
@@ -45,6 +50,8 @@ impl Ground {
         let names: Vec<String> =
             ["127.0.0.1", "localhost"].map(str::to_owned).into_iter().chain(addresses).collect();
         let (token_private, token_public) = token_keys()?;
+        let front_proxies = Authority::new("front-proxy")?;
+        let front_proxy = (front_proxies.pem(), front_proxies.client(FRONT_PROXY, "front")?);
         let binary = binaries.get(&Part::Etcd).context("etcd not built")?;
         let (etcd, etcd_url) = start_etcd(binary, dir.path(), &dir.state()).await?;
         Ok(Self {
@@ -53,6 +60,7 @@ impl Ground {
             ca_pem: authority.pem(),
             serving: authority.server(&names.iter().map(String::as_str).collect::<Vec<_>>())?,
             admin: authority.client("e2e-admin", "system:masters")?,
+            front_proxy,
             authority,
             token_private,
             token_public,

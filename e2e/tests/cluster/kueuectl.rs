@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::visible::{NAMESPACE, environment, lead, listener};
+use crate::visible::{NAMESPACE, lead, listener};
 use anyhow::ensure;
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
@@ -15,7 +15,9 @@ use switchyard_api::v1beta2::Workload;
 use switchyard_config::Configuration;
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_controller::{Handle, Options};
-use switchyard_e2e::{Cluster, ClusterSpec, JobBuilder, NodeSpec, Part, Parts, fixture, job, wait};
+use switchyard_e2e::{
+    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, Part, Parts, fixture, job, wait,
+};
 
 /// Longer than anything here takes on a busy machine.
 const WAIT: Duration = Duration::from_secs(120);
@@ -345,9 +347,8 @@ async fn passes_through(plugin: &Plugin<'_>) {
 #[test]
 fn kueues_plugin_of_kubectl_works() {
     fixture::run(async {
-        let certificates = tempfile::tempdir().unwrap();
         let one = ClusterSpec::new("one").node(NodeSpec::new("n").cpu(16));
-        let environment = environment("kueuectl", one, &certificates).await;
+        let environment = Environment::builder("kueuectl").cluster(one).start().await.unwrap();
         let cluster = environment.cluster("one");
         let handle = controller(cluster).await;
         let plugin = Plugin::new(cluster).await;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::visible::{NAMESPACE, environment, lead, listener};
+use crate::visible::{NAMESPACE, lead, listener};
 use anyhow::ensure;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use switchyard_config::Configuration;
 use switchyard_controller::{Handle, Options};
-use switchyard_e2e::{Cluster, ClusterSpec, JobBuilder, fixture, queues, wait};
+use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, fixture, queues, wait};
 
 /// Longer than anything here takes on a busy machine.
 const WAIT: Duration = Duration::from_secs(120);
@@ -112,8 +112,8 @@ async fn described(cluster: &Cluster) {
 #[test]
 fn what_waits_is_listed_to_those_who_may_see_it() {
     fixture::run(async {
-        let certificates = tempfile::tempdir().unwrap();
-        let environment = environment("visibility", ClusterSpec::new("one"), &certificates).await;
+        let one = ClusterSpec::new("one");
+        let environment = Environment::builder("visibility").cluster(one).start().await.unwrap();
         let cluster = environment.cluster("one");
         let (handle, port, metrics, probes) = controller(cluster).await;
         lead(cluster, port).await;

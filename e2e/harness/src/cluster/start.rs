@@ -14,7 +14,7 @@ use kube::{Api, Client};
 use parking_lot::Mutex;
 
 use super::{Cluster, READY_TIME, SETTLE_TIME, apply};
-use crate::ground::{Ground, start_etcd};
+use crate::ground::{FRONT_PROXY, Ground, start_etcd};
 use crate::kubeconfig::{self, Credential};
 use crate::nodes::{self, RealNode, Services, Site};
 use crate::ports;
@@ -57,6 +57,9 @@ impl Files {
             ("ca.crt", ground.ca_pem.as_str()),
             ("server.crt", &ground.serving.certificate),
             ("server.key", &ground.serving.key),
+            ("front-proxy-ca.crt", &ground.front_proxy.0),
+            ("front-proxy.crt", &ground.front_proxy.1.certificate),
+            ("front-proxy.key", &ground.front_proxy.1.key),
             ("token.key", &ground.token_private),
             ("token.pub", &ground.token_public),
             ("stages.yaml", STAGES),
@@ -265,6 +268,14 @@ fn api_server(
         .arg(format!("--service-account-signing-key-file={}", files.path("token.key")))
         .arg(format!("--service-cluster-ip-range={services}"))
         .arg("--kubelet-preferred-address-types=InternalIP")
+        // The front proxy leads to aggregated APIs.
+        .arg(format!("--requestheader-client-ca-file={}", files.path("front-proxy-ca.crt")))
+        .arg(format!("--requestheader-allowed-names={FRONT_PROXY}"))
+        .arg("--requestheader-username-headers=X-Remote-User")
+        .arg("--requestheader-group-headers=X-Remote-Group")
+        .arg("--requestheader-extra-headers-prefix=X-Remote-Extra-")
+        .arg(format!("--proxy-client-cert-file={}", files.path("front-proxy.crt")))
+        .arg(format!("--proxy-client-key-file={}", files.path("front-proxy.key")))
         // The plugin taints new nodes until the node lifecycle controller clears them, which does not run here.
         .arg("--disable-admission-plugins=TaintNodesByCondition")
         .args(&spec.api_server_args);

@@ -20,6 +20,11 @@ const BACK: &str = "### Back with Helm";
 const START_KUEUE: &str =
     "kubectl -n kueue-system scale deployment kueue-controller-manager --replicas=1";
 
+/// The list of pending Workloads, which the pods of the chart serve behind their Service.
+const PENDING: &str =
+    "kubectl get --raw /apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/main/pendingworkloads";
+const COMMANDS: &str = "docs/command-line.md";
+
 /// The commands under a heading of the guide.
 fn commands(heading: &str) -> Vec<String> {
     commands_with_queue(PAGE, heading, "main")
@@ -146,6 +151,7 @@ impl Site<'_> {
         let config = "kubectl -n switchyard-system get configmap switchyard-config -o yaml";
         assert!(shell.run(config).contains("batch/job"), "the file of Kueue");
         assert_eq!(self.count("apiservice", "visibility.kueue"), 2);
+        shell.until(shell::in_text(COMMANDS, PENDING), &["second"], WAIT).await;
         for job in ["first", "second"] {
             shell.until(see, &[job], WAIT).await;
         }

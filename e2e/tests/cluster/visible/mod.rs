@@ -1,37 +1,12 @@
-//! A cluster whose API server leads to the visibility API of a controller in this process.
+//! Leads an API server to the visibility API of a controller in this process.
 
 use std::net::TcpListener;
 
 use serde_json::json;
-use switchyard_e2e::{Authority, Cluster, ClusterSpec, Environment};
+use switchyard_e2e::Cluster;
 
 /// The controller's own.
 pub(crate) const NAMESPACE: &str = "switchyard-system";
-
-/// A cluster whose API server is a front proxy, as every API server in use is.
-pub(crate) async fn environment(
-    name: &str,
-    cluster: ClusterSpec,
-    certificates: &tempfile::TempDir,
-) -> Environment {
-    let authority = Authority::new("front-proxy").unwrap();
-    let client = authority.client("front-proxy-client", "front").unwrap();
-    let write = |name: &str, pem: &str| {
-        let path = certificates.path().join(name);
-        std::fs::write(&path, pem).unwrap();
-        path.display().to_string()
-    };
-    let args = [
-        format!("--requestheader-client-ca-file={}", write("ca.crt", &authority.pem())),
-        "--requestheader-allowed-names=front-proxy-client".to_owned(),
-        "--requestheader-username-headers=X-Remote-User".to_owned(),
-        "--requestheader-group-headers=X-Remote-Group".to_owned(),
-        "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
-        format!("--proxy-client-cert-file={}", write("proxy.crt", &client.certificate)),
-        format!("--proxy-client-key-file={}", write("proxy.key", &client.key)),
-    ];
-    Environment::builder(name).cluster(cluster.api_server_args(args)).start().await.unwrap()
-}
 
 /// A listener on loopback, and its port.
 pub(crate) fn listener() -> (TcpListener, u16) {
