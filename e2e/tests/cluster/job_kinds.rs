@@ -1,6 +1,6 @@
 //! Jobs of other kinds than Job, with their real CRDs, which are installed only when everything runs. The kinds' own controllers do
 //! not run: the tests write their statuses.
-mod external;
+pub(crate) mod external;
 pub(crate) mod samples;
 pub(crate) mod table;
 

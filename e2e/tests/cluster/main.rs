@@ -50,6 +50,7 @@ mod job_kinds;
 mod job_writes;
 mod kubeconfig;
 mod kueuectl;
+mod manager_kinds;
 mod metrics;
 mod monitoring;
 mod moves;

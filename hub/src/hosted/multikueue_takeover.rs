@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams};
 use kube::{Client, Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
@@ -17,7 +18,7 @@ use switchyard_agent::proof::Seal;
 use switchyard_api::names;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
-use switchyard_jobs::{JobKind, enabled_kinds};
+use switchyard_jobs::{JobKind, enabled_kinds, meta::LABEL_VALUE_MAX};
 use switchyard_platform::readable::Readable;
 
 use crate::api_objects::dispatches;
@@ -34,6 +35,8 @@ pub(super) struct Adoption<'a> {
     pub(super) cluster: &'a str,
     pub(super) seal: &'a Seal,
     pub(super) origin: &'a str,
+    /// All job kinds that the hub sends, also those that only its configuration knows.
+    pub(super) frameworks: &'a [String],
     pub(super) remote: &'a Client,
 }
 
@@ -41,7 +44,8 @@ impl Adoption<'_> {
     /// Marks all copies that are not marked yet. Returns their number.
     ///
     /// # Errors
-    /// An API server refused a call. Marks made before stay, and the next run continues.
+    /// An API server refused a call, or the job of a copy may not be read. Marks made before stay,
+    /// and the next run continues.
     pub(super) async fn run(&self) -> Result<usize, String> {
         let copies: Api<Readable<Workload>> = Api::all(self.remote.clone());
         let copies = call(copies.list(&self.unmarked())).await?.items;
@@ -60,10 +64,16 @@ impl Adoption<'_> {
             if jobs.unreadable.contains(&key) || !dispatches(&self.ctx.stores, &original) {
                 continue;
             }
+            if let Some(kind) = jobs.forbidden_owner(&original) {
+                return Err(format!(
+                    "MultiKueue's copy {namespace}/{name} cannot be taken over: the account of the kubeconfig \
+                     may not list {kind}s; deploy/rbac/kubeconfig-worker.yaml has the rights that it needs"
+                ));
+            }
             let attempt = self.number(&original).await?;
             let uid = original.uid().unwrap_or_default();
-            for (resource, job) in jobs.readable.get(&key).into_iter().flatten() {
-                self.mark_job(resource, job, &uid, attempt).await?;
+            for job in jobs.readable.get(&key).into_iter().flatten() {
+                self.mark_job(job, &name, &uid, attempt).await?;
             }
             let api: Api<Workload> = Api::namespaced(self.remote.clone(), &namespace);
             // Workloads of an elastic job also carry the proof for the name of their slice chain.
@@ -128,14 +138,17 @@ impl Adoption<'_> {
     /// Reads the unmarked jobs.
     async fn jobs(&self) -> Result<Jobs, String> {
         let mut all = Jobs::default();
-        for kind in enabled_kinds(&self.ctx.config.integrations.frameworks) {
+        for kind in enabled_kinds(self.frameworks) {
             let resource = kind.id().api_resource();
             let api: Api<Readable<DynamicObject>> = Api::all_with(self.remote.clone(), &resource);
             let found = match tokio::time::timeout(CALL, api.list(&self.unmarked())).await {
                 Ok(Ok(found)) => found,
-                // The worker lacks this kind, or the hub may not read it. The 404 for an unknown
-                // group has no reason, and kube's `is_not_found` looks at nothing else.
-                Ok(Err(kube::Error::Api(status))) if matches!(status.code, 403 | 404) => {
+                // The worker lacks this kind. The 404 for an unknown group has no reason, and kube's
+                // `is_not_found` looks at nothing else.
+                Ok(Err(kube::Error::Api(status))) if status.code == 404 => continue,
+                // Kueue's documentation gives a manager the rights on the kinds in use only.
+                Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+                    all.forbidden.insert((resource.group.clone(), resource.kind.clone()));
                     continue;
                 }
                 Ok(Err(error)) => return Err(error.to_string()),
@@ -152,10 +165,12 @@ impl Adoption<'_> {
                     all.unreadable.insert((namespace, workload));
                     continue;
                 };
-                let workload = workload.or_else(|| first_group(kind, &job));
+                let value = serde_json::to_value(&job).map_err(|error| error.to_string())?;
+                let workload = workload.or_else(|| first_group(kind, &value));
                 let Some(workload) = workload else { continue };
                 let of_workload = all.readable.entry((namespace, workload)).or_default();
-                of_workload.push((resource.clone(), job));
+                let is_member = kind.group_of(&value).is_some();
+                of_workload.push(Copy { resource: resource.clone(), job, is_member });
             }
         }
         Ok(all)
@@ -163,11 +178,12 @@ impl Adoption<'_> {
 
     async fn mark_job(
         &self,
-        resource: &ApiResource,
-        job: &DynamicObject,
+        copy: &Copy,
+        workload: &str,
         uid: &str,
         attempt: u64,
     ) -> Result<(), String> {
+        let Copy { resource, job, is_member } = copy;
         let mut finalizers = job.finalizers().to_vec();
         if !finalizers.iter().any(|finalizer| finalizer == names::TERMINAL_STATE) {
             finalizers.push(names::TERMINAL_STATE.to_owned());
@@ -178,6 +194,10 @@ impl Adoption<'_> {
         // A merge patch replaces the whole list, so patch only the version that was read.
         marks["metadata"]["resourceVersion"] = job.resource_version().into();
         marks["metadata"]["finalizers"] = finalizers.into();
+        // The agent lists the members of a group by this label. Kueue sets an annotation.
+        if *is_member && workload.len() <= LABEL_VALUE_MAX {
+            marks["metadata"]["labels"][names::PREBUILT_WORKLOAD_NAME] = workload.into();
+        }
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.remote.clone(), &namespace, resource);
         call(api.patch(&name, &params(), &Patch::Merge(marks))).await.map(drop)
@@ -192,11 +212,33 @@ impl Adoption<'_> {
     }
 }
 
+/// A job on the worker, without marks.
+struct Copy {
+    resource: ApiResource,
+    job: DynamicObject,
+    /// It is one of several objects that form the job.
+    is_member: bool,
+}
+
 /// The unmarked jobs, by namespace and name of their Workloads.
 #[derive(Default)]
 struct Jobs {
-    readable: BTreeMap<(String, String), Vec<(ApiResource, DynamicObject)>>,
+    readable: BTreeMap<(String, String), Vec<Copy>>,
     unreadable: BTreeSet<(String, String)>,
+    /// Groups and kinds of which the hub may not know whether a job is there.
+    forbidden: BTreeSet<(String, String)>,
+}
+
+impl Jobs {
+    /// The kind of the Workload's job, if jobs of that kind may not be listed.
+    fn forbidden_owner(&self, original: &Workload) -> Option<String> {
+        let kind = |owner: &OwnerReference| {
+            let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+            (group.to_owned(), owner.kind.clone())
+        };
+        let found = original.owner_references().iter().map(kind);
+        found.into_iter().find(|kind| self.forbidden.contains(kind)).map(|(_, kind)| kind)
+    }
 }
 
 /// The Workload that a job names. Kueue sets an annotation; older versions set a label.
@@ -208,8 +250,8 @@ fn prebuilt(metadata: &ObjectMeta) -> Option<String> {
 }
 
 /// The Workload of the first pod group, for a job that does not name its Workload.
-fn first_group(kind: &dyn JobKind, object: &DynamicObject) -> Option<String> {
-    let groups = kind.serving()?.groups(&serde_json::to_value(object).ok()?);
+fn first_group(kind: &dyn JobKind, object: &Value) -> Option<String> {
+    let groups = kind.serving()?.groups(object);
     groups.into_iter().next().map(|group| group.name)
 }
 
@@ -226,4 +268,30 @@ async fn call<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, St
 
 fn late() -> String {
     format!("taking over MultiKueue's copies: no answer within {CALL:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case::of_its_kind("jobset.x-k8s.io/v1alpha2", "JobSet", Some("JobSet"))]
+    #[case::of_another_group("example.com/v1", "JobSet", None)]
+    #[case::of_the_core("v1", "Pod", Some("Pod"))]
+    fn job_that_may_not_be_listed_is_named(
+        #[case] api_version: &str,
+        #[case] kind: &str,
+        #[case] expected: Option<&str>,
+    ) {
+        let forbidden = [("jobset.x-k8s.io", "JobSet"), ("", "Pod")];
+        let forbidden = forbidden.map(|(group, kind)| (group.to_owned(), kind.to_owned()));
+        let jobs = Jobs { forbidden: forbidden.into(), ..Jobs::default() };
+        let owner = json!({"apiVersion": api_version, "kind": kind, "name": "j", "uid": "u"});
+        let workload = json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {"name": "w", "ownerReferences": [owner]}, "spec": {"podSets": []},
+        });
+        let workload = serde_json::from_value(workload).unwrap();
+        assert_eq!(jobs.forbidden_owner(&workload).as_deref(), expected);
+    }
 }

@@ -235,6 +235,7 @@ impl Worker {
             cluster: &self.cluster,
             seal: &Seal::new(&self.hub_id, keys.clone()),
             origin: &self.origin,
+            frameworks: &self.frameworks,
             remote: &client,
         };
         let adopted = tokio::select! {

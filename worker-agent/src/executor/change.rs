@@ -99,6 +99,26 @@ impl Executor {
         Outcome::Unknown(format!("the finalizers of {} kept changing", target.name))
     }
 
+    /// Removes the finalizer that Kueue puts on pods. Returns a failure, if any.
+    pub(super) async fn remove_kueues_finalizer(
+        &self,
+        access: &Access,
+        target: &Target,
+        index: usize,
+    ) -> Option<Outcome> {
+        let path = format!("/metadata/finalizers/{index}");
+        let patch = json!([
+            {"op": "test", "path": "/metadata/uid", "value": target.uid},
+            {"op": "test", "path": path, "value": names::MANAGED},
+            {"op": "remove", "path": path},
+        ]);
+        match self.json_patch(access, target, &patch).await {
+            Ok(_) => None,
+            Err(kube::Error::Api(status)) if status.is_not_found() || test_failed(&status) => None,
+            Err(error) => Some(outcome_of_error(error, access, &target.name)),
+        }
+    }
+
     async fn json_patch(
         &self,
         access: &Access,

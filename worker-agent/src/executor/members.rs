@@ -121,6 +121,14 @@ impl Executor {
             Ok(members) => members,
             Err(outcome) => return outcome,
         };
+        let left_by_kueue =
+            members.iter().filter_map(|(pod, meta)| self.kueues_finalizer(pod, meta));
+        let left_by_kueue: Vec<(Target, usize)> = left_by_kueue.collect();
+        for (target, index) in left_by_kueue {
+            if let Some(outcome) = self.remove_kueues_finalizer(access, &target, index).await {
+                return outcome;
+            }
+        }
         let held =
             members.into_iter().map(|(_, meta)| meta).filter(|meta| meta.finalizer_index.is_some());
         let release = |meta: Meta| async move {
@@ -131,8 +139,26 @@ impl Executor {
         };
         match Self::each(held, release).await {
             Some(outcome) => outcome,
-            None => self.reread_group(access, target, group).await,
+            None => {
+                let named = (&*target.namespace, &*target.name);
+                match self.listed(access, named, group, true).await {
+                    Ok(left) => self.group(left.into_iter().map(|(it, _)| it).collect(), access),
+                    Err(outcome) => outcome,
+                }
+            }
         }
+    }
+
+    /// The place of the finalizer of another admission on a deleted member. Kueue v0.19.2 keeps it
+    /// for ever once the Workload is gone (`ErrPrebuiltWorkloadNotFound` in its `reconciler.go`). An
+    /// admission in this process removes it by itself.
+    fn kueues_finalizer(&self, pod: &Value, meta: &Meta) -> Option<(Target, usize)> {
+        if self.admissions.is_some() || !meta.deleting {
+            return None;
+        }
+        let finalizers = pod["metadata"]["finalizers"].as_array()?;
+        let index = finalizers.iter().position(|finalizer| finalizer == names::MANAGED)?;
+        Some((meta.target.clone(), index))
     }
 
     /// Performs an action on each member. Returns the first failure, if any.
@@ -151,15 +177,32 @@ impl Executor {
         outcomes.into_iter().find(went_wrong)
     }
 
-    /// The members of one attempt's group at the API server.
+    /// The members of one attempt's group at the API server. Pods that lost the label of their group
+    /// count: an empty list ends the group for the hub, which may then run it elsewhere.
     async fn members(
+        &self,
+        access: &Access,
+        named: (&str, &str),
+        group: (&str, u64),
+    ) -> Result<Vec<(Value, Meta)>, Outcome> {
+        let members = self.listed(access, named, group, true).await?;
+        if members.is_empty() {
+            return self.listed(access, named, group, false).await;
+        }
+        Ok(members)
+    }
+
+    /// Lists the members, by the label of their group if `by_label`. Otherwise it reads all pods of
+    /// the hub in the namespace.
+    async fn listed(
         &self,
         access: &Access,
         (namespace, name): (&str, &str),
         (workload_uid, attempt): (&str, u64),
+        by_label: bool,
     ) -> Result<Vec<(Value, Meta)>, Outcome> {
         let mut selector = format!("{}={}", names::HUB_ID, self.seal.hub_id());
-        if name.len() <= LABEL_VALUE_MAX {
+        if by_label && name.len() <= LABEL_VALUE_MAX {
             selector = format!("{selector},{}={name}", names::PREBUILT_WORKLOAD_NAME);
         }
         let listed =

@@ -15,8 +15,8 @@ use switchyard_e2e::wait::eventually;
 
 use super::table::SOON;
 
-const API: &str = "birds.example.com/v1";
-const NAME: &str = "gulls";
+pub(crate) const API: &str = "birds.example.com/v1";
+pub(crate) const NAME: &str = "gulls";
 const KEPT: &str = "terns";
 
 /// Rights on the kind that an administrator gives Switchyard.
@@ -139,7 +139,7 @@ async fn hand_back(worker: &Cluster, more: &[&str]) -> anyhow::Result<Value> {
 }
 
 /// Makes one on the hub, with its Workload.
-async fn submit(
+pub(crate) async fn submit(
     hub: &Cluster,
     here: &Api<DynamicObject>,
     namespace: &str,
@@ -175,7 +175,7 @@ async fn queue(client: &Client, namespace: &str, flock: &DynamicObject) -> anyho
 }
 
 /// Says that it is done, as its controller on the worker does once it was admitted there.
-async fn finish(client: &Client, namespace: &str) -> anyhow::Result<()> {
+pub(crate) async fn finish(client: &Client, namespace: &str) -> anyhow::Result<()> {
     let workloads: Api<Workload> = Api::namespaced(client.clone(), namespace);
     eventually(SOON, "the Flock's Workload finished on the worker", async || {
         let workload = workloads.get("flock-gulls").await?;

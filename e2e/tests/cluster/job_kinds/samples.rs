@@ -203,8 +203,9 @@ fn kubeflow() -> Vec<Sample> {
 }
 
 fn ray() -> Vec<Sample> {
-    let group = json!({"groupName": "small", "replicas": 2, "minReplicas": 0, "maxReplicas": 5, "template": template()});
-    let cluster = json!({"headGroupSpec": {"template": template()}, "workerGroupSpecs": [group]});
+    let group = json!({"groupName": "small", "replicas": 2, "minReplicas": 0, "maxReplicas": 5, "rayStartParams": {}, "template": template()});
+    let head = json!({"rayStartParams": {}, "template": template()});
+    let cluster = json!({"headGroupSpec": head, "workerGroupSpecs": [group]});
     let api = "ray.io/v1";
     let managed_by = Some("/spec/managedBy");
     vec![

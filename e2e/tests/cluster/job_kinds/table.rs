@@ -65,7 +65,12 @@ impl<'a> Jobs<'a> {
         })
     }
 
-    async fn create(&self, namespace: &str, queue: &str, name: &str) -> anyhow::Result<Value> {
+    pub(crate) async fn create(
+        &self,
+        namespace: &str,
+        queue: &str,
+        name: &str,
+    ) -> anyhow::Result<Value> {
         let job: DynamicObject = serde_json::from_value(json!({
             "apiVersion": self.sample.api, "kind": self.sample.kind,
             "metadata": {"name": name, "namespace": namespace, "labels": {"kueue.x-k8s.io/queue-name": queue}},
@@ -79,7 +84,7 @@ impl<'a> Jobs<'a> {
         format!("{} {name} on {}: {what}", self.sample.kind, self.at)
     }
 
-    async fn until(
+    pub(crate) async fn until(
         &self,
         name: &str,
         what: &str,
@@ -109,14 +114,14 @@ impl<'a> Jobs<'a> {
     }
 
     /// Says what the kind's own controller would.
-    async fn report(&self, name: &str, status: &Value) -> anyhow::Result<()> {
+    pub(crate) async fn report(&self, name: &str, status: &Value) -> anyhow::Result<()> {
         let patch = Patch::Merge(json!({ "status": status }));
         let reported = self.jobs.patch_status(name, &PatchParams::default(), &patch).await;
         reported.with_context(|| self.what(name, "reported"))?;
         Ok(())
     }
 
-    async fn shows(&self, name: &str, status: &Value) -> anyhow::Result<Value> {
+    pub(crate) async fn shows(&self, name: &str, status: &Value) -> anyhow::Result<Value> {
         self.until(name, &format!("shows {status}"), |job| contains(&job["status"], status)).await
     }
 
@@ -138,7 +143,7 @@ impl<'a> Jobs<'a> {
         Ok(())
     }
 
-    async fn delete(&self, name: &str) -> anyhow::Result<()> {
+    pub(crate) async fn delete(&self, name: &str) -> anyhow::Result<()> {
         self.jobs
             .delete(name, &DeleteParams::background())
             .await
@@ -146,7 +151,7 @@ impl<'a> Jobs<'a> {
         Ok(())
     }
 
-    async fn gone(&self, name: &str) -> anyhow::Result<()> {
+    pub(crate) async fn gone(&self, name: &str) -> anyhow::Result<()> {
         eventually(SOON, self.what(name, "gone"), async || {
             ensure!(self.jobs.get_opt(name).await?.is_none(), "it is still there");
             Ok(())
@@ -164,7 +169,7 @@ impl<'a> Jobs<'a> {
         Ok(all.into_iter().find(owned))
     }
 
-    async fn finished(&self, name: &str) -> anyhow::Result<()> {
+    pub(crate) async fn finished(&self, name: &str) -> anyhow::Result<()> {
         self.workload_is(name, conditions::FINISHED).await
     }
 

@@ -1,0 +1,329 @@
+//! A stock MultiKueue manager has sent jobs of every kind. Switchyard takes it over: each copy stays
+//! as it is, its status and its end reach the hub, and a deletion on the hub deletes it.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use switchyard_api::v1beta2::Workload;
+use switchyard_api::{conditions, names};
+use switchyard_e2e::fleet::{Fleet, HUB, NAMESPACE, Tenant};
+use switchyard_e2e::job::RUN_FOR;
+use switchyard_e2e::single::Single;
+use switchyard_e2e::stock::{self, Kueue, Options};
+use switchyard_e2e::wait::eventually;
+use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, fixture, paths, queues, ready};
+
+use crate::job_kinds::samples::{Sample, samples};
+use crate::job_kinds::table::{Jobs, SOON, install_crds};
+use crate::job_kinds::{CONFIG, external};
+
+/// All kinds that MultiKueue sends, but the LeaderWorkerSet, whose pods no operator makes here.
+const KINDS: &str = "\
+integrations:
+  frameworks:
+  - batch/job
+  - pod
+  - statefulset
+  - jobset.x-k8s.io/jobset
+  - kubeflow.org/tfjob
+  - kubeflow.org/pytorchjob
+  - kubeflow.org/paddlejob
+  - kubeflow.org/xgboostjob
+  - kubeflow.org/jaxjob
+  - kubeflow.org/mpijob
+  - ray.io/rayjob
+  - ray.io/raycluster
+  - ray.io/rayservice
+  - workload.codeflare.dev/appwrapper
+  - trainer.kubeflow.org/trainjob
+multiKueue: {externalFrameworks: [{name: Flock.v1.birds.example.com}]}
+";
+const SETS: &str = "statefulset-controller";
+/// The account of a kubeconfig, from `deploy/rbac`.
+const ACCOUNT: &str = "switchyard-remote-hub";
+const QUOTA: &[(&str, &str)] = &[("cpu", "100"), ("memory", "100Gi")];
+const NAME: &str = "sent";
+/// The second and third form a group.
+const PODS: [&str; 3] = ["alone", "member-0", "member-1"];
+const GROUP: &str = "group";
+const SET: (&str, &str, &str) = ("apps/v1", "StatefulSet", "web");
+
+/// A manager, its worker, and the jobs that the one has sent to the other.
+struct Site {
+    fleet: Fleet,
+    namespace: String,
+    samples: Vec<Sample>,
+}
+
+/// The uid and the spec of each copy, by kind and name.
+type Copies = BTreeMap<String, (String, Value)>;
+
+impl Site {
+    /// Starts Kueue on both clusters. Switchyard is installed on the hub, and does not run.
+    async fn make() -> (Self, Kueue, Kueue) {
+        let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(64)).controller(SETS);
+        let fleet = Fleet::builder("manager-kinds").config(format!("{CONFIG}{KINDS}")).bare(west);
+        let fleet = fleet.hub_controllers([SETS]).manifests(external::roles());
+        let fleet = fleet.start().await.unwrap();
+        let (hub, west) = (fleet.hub(), fleet.worker("west"));
+        fleet.kill(HUB);
+        Single::unregister(hub).await.unwrap();
+        install_crds(&[hub, west]).await.unwrap();
+        hub.apply([external::crd()]).await.unwrap();
+        west.apply([external::crd()]).await.unwrap();
+        let (manager, worker) = tokio::join!(start_kueue(hub), start_kueue(west));
+        let namespace = hub.namespace("kinds").await.unwrap();
+        let mut samples = samples();
+        // MultiKueue does not send the one, and the webhook of a worker's Kueue refuses the other.
+        samples.retain(|sample| !["SparkApplication", "JAXJob"].contains(&sample.kind));
+        let site = Self { fleet, namespace, samples };
+        site.objects().await;
+        (site, manager, worker)
+    }
+
+    fn hub(&self) -> &Cluster {
+        self.fleet.hub()
+    }
+
+    fn west(&self) -> &Cluster {
+        self.fleet.worker("west")
+    }
+
+    async fn objects(&self) {
+        let (west, namespace) = (self.west(), self.namespace.as_str());
+        west.apply_dir(paths::root().join("deploy/rbac")).await.unwrap();
+        west.apply(external::roles()).await.unwrap();
+        let same =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        west.apply([same]).await.unwrap();
+        let flavor = queues::ResourceFlavor::new("main").build();
+        let queue = || queues::ClusterQueue::new("main").group("main", QUOTA);
+        let local = queues::local_queue(namespace, "main", "main");
+        west.apply([flavor.clone(), queue().build(), local.clone()]).await.unwrap();
+        let (_, kubeconfig) = west.service_account(NAMESPACE, ACCOUNT).await.unwrap();
+        let secret = |namespace| queues::kubeconfig_secret(namespace, "west", &kubeconfig);
+        let mut objects = vec![secret(stock::NAMESPACE), secret(NAMESPACE)];
+        objects.push(queues::kubeconfig_cluster("west", "west"));
+        objects.extend(queues::multikueue("mk", &["west"]));
+        objects.extend([flavor, queue().admission_check("mk").build(), local]);
+        self.hub().apply(objects).await.unwrap();
+        ready::worker_cluster(self.hub(), "west", SOON).await.unwrap();
+    }
+
+    /// Sends one job of each kind, and waits until all run on the worker.
+    async fn send(&self) {
+        let sent = self.samples.iter().map(async |sample| {
+            let (here, there) = self.jobs(sample).await?;
+            here.create(&self.namespace, "main", NAME).await?;
+            let runs = |job: &Value| job.pointer(sample.suspend) != Some(&json!(true));
+            there.until(NAME, "started", runs).await?;
+            there.report(NAME, &sample.running).await
+        });
+        let flock = async {
+            let [here, there] = [self.hub(), self.west()]
+                .map(|cluster| cluster.dynamic(external::API, "Flock", &self.namespace));
+            let (here, there) = futures::try_join!(here, there)?;
+            external::submit(self.hub(), &here, &self.namespace, external::NAME).await?;
+            eventually(SOON, "the Flock's copy", async || Ok(there.get(external::NAME).await?))
+                .await
+        };
+        let pods = async {
+            for name in PODS {
+                self.create(pod(name)).await?;
+            }
+            self.create(stateful_set()).await?;
+            eventually(SOON, "five pods to run", async || {
+                let pods = self.pods().await?;
+                let running = pods.iter().filter(|(_, phase)| phase == "Running").count();
+                ensure!(running == PODS.len() + 2, "{pods:?}");
+                Ok(())
+            })
+            .await
+        };
+        let (sent, flock, pods) = tokio::join!(futures::future::join_all(sent), flock, pods);
+        let failed = sent.into_iter().filter_map(Result::err);
+        let failed: Vec<_> = failed.chain(flock.err()).chain(pods.err()).collect();
+        assert!(failed.is_empty(), "{failed:#?}");
+    }
+
+    async fn create(&self, object: DynamicObject) -> anyhow::Result<()> {
+        let types = object.types.clone().context("no type")?;
+        let api = self.hub().dynamic(&types.api_version, &types.kind, &self.namespace).await?;
+        api.create(&PostParams::default(), &object).await?;
+        Ok(())
+    }
+
+    async fn jobs<'a>(&self, sample: &'a Sample) -> anyhow::Result<(Jobs<'a>, Jobs<'a>)> {
+        let here = Jobs::new(sample, self.hub(), &self.namespace).await?;
+        Ok((here, Jobs::new(sample, self.west(), &self.namespace).await?))
+    }
+
+    /// The names and phases of the pods on the worker.
+    async fn pods(&self) -> anyhow::Result<Vec<(String, String)>> {
+        let pods: Api<Pod> = Api::namespaced(self.west().admin.clone(), &self.namespace);
+        let phase =
+            |pod: Pod| (pod.name_any(), pod.status.and_then(|it| it.phase).unwrap_or_default());
+        Ok(pods.list(&ListParams::default()).await?.items.into_iter().map(phase).collect())
+    }
+
+    /// The copies on the worker.
+    async fn copies(&self) -> anyhow::Result<Vec<DynamicObject>> {
+        let sampled = self.samples.iter().map(|sample| (sample.api, sample.kind, NAME));
+        let pods = PODS.map(|name| ("v1", "Pod", name));
+        let others = [SET, (external::API, "Flock", external::NAME)];
+        let mut copies = Vec::new();
+        for (api, kind, name) in sampled.chain(pods).chain(others) {
+            let api = self.west().dynamic(api, kind, &self.namespace).await?;
+            copies.push(api.get(name).await.with_context(|| format!("{kind} {name}"))?);
+        }
+        Ok(copies)
+    }
+
+    async fn specs(&self) -> Copies {
+        let copies = self.copies().await.unwrap();
+        let spec = |copy: DynamicObject| {
+            let kind = copy.types.as_ref().map(|it| it.kind.clone()).unwrap_or_default();
+            let key = format!("{kind} {}", copy.name_any());
+            (key, (copy.uid().unwrap(), copy.data["spec"].clone()))
+        };
+        copies.into_iter().map(spec).collect()
+    }
+
+    /// Waits until each copy has the hub's mark.
+    async fn are_taken_over(&self) {
+        eventually(SOON, "marks on all copies", async || {
+            for copy in self.copies().await? {
+                let name = copy.name_any();
+                let marks = copy.labels();
+                ensure!(marks.contains_key(names::HUB_ID), "{:?} {name}: {marks:?}", copy.types);
+            }
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
+
+    /// No Workload was evicted, and each runs as its first attempt.
+    async fn none_is_evicted(&self) {
+        let workloads: Api<Workload> = Api::namespaced(self.hub().admin.clone(), &self.namespace);
+        eventually(SOON, "first attempts", async || {
+            for workload in workloads.list(&ListParams::default()).await? {
+                let (name, told) = (workload.name_any(), Tenant::told(&workload));
+                let status = workload.status.unwrap_or_default();
+                let evicted = conditions::find(&status.conditions, "Evicted");
+                assert!(evicted.is_none(), "{name}: {told}");
+                let attempt = status.dispatch.map(|dispatch| dispatch.attempt);
+                ensure!(attempt == Some(1), "{name}, attempt {attempt:?}: {told}");
+            }
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
+
+    /// The jobs that can end do so on the worker. The hub shows it, and collects the copies.
+    async fn end(&self) {
+        let ends = self.samples.iter().map(async |sample| {
+            let Some(ended) = &sample.ended else { return anyhow::Ok(()) };
+            let (here, there) = self.jobs(sample).await?;
+            there.report(NAME, ended).await?;
+            here.shows(NAME, ended).await?;
+            here.finished(NAME).await?;
+            there.gone(NAME).await
+        });
+        futures::future::try_join_all(ends).await.unwrap();
+        external::finish(&self.west().admin, &self.namespace).await.unwrap();
+    }
+
+    /// The user deletes those that run on. Their copies are deleted.
+    async fn delete(&self) {
+        for sample in self.samples.iter().filter(|sample| sample.ended.is_none()) {
+            let (here, there) = self.jobs(sample).await.unwrap();
+            here.delete(NAME).await.unwrap();
+            there.gone(NAME).await.unwrap();
+        }
+        let sets = self.hub().dynamic(SET.0, SET.1, &self.namespace).await.unwrap();
+        sets.delete(SET.2, &DeleteParams::background()).await.unwrap();
+        let pods: Api<Pod> = Api::namespaced(self.hub().admin.clone(), &self.namespace);
+        pods.delete(PODS[0], &DeleteParams::default()).await.unwrap();
+        // Deleted members of a group wait for others in their place, as with Kueue.
+        let workloads: Api<Workload> = Api::namespaced(self.hub().admin.clone(), &self.namespace);
+        workloads.delete(GROUP, &DeleteParams::background()).await.unwrap();
+        eventually(SOON, "no pod to be left", async || {
+            let left = self.pods().await?;
+            ensure!(left.is_empty(), "{left:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
+}
+
+async fn start_kueue(cluster: &Cluster) -> Kueue {
+    let config: Value = serde_saphyr::from_str(KINDS).unwrap();
+    Kueue::start(cluster, &Options { webhooks: true, config, ..Options::default() }).await.unwrap()
+}
+
+/// A pod alone, or a member of a group of two.
+fn pod(name: &str) -> DynamicObject {
+    let mut labels = json!({"kueue.x-k8s.io/queue-name": "main"});
+    let mut annotations = json!({RUN_FOR: "forever"});
+    if name.starts_with("member") {
+        labels["kueue.x-k8s.io/pod-group-name"] = GROUP.into();
+        annotations["kueue.x-k8s.io/pod-group-total-count"] = "2".into();
+    }
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
+        "spec": template(),
+    });
+    serde_json::from_value(pod).unwrap()
+}
+
+fn template() -> Value {
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
+    json!({"terminationGracePeriodSeconds": 1, "containers": [container]})
+}
+
+fn stateful_set() -> DynamicObject {
+    let (api, kind, name) = SET;
+    let app = json!({"app": name});
+    let set = json!({
+        "apiVersion": api, "kind": kind,
+        "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": "main"}},
+        "spec": {
+            "replicas": 2, "serviceName": name, "selector": {"matchLabels": app},
+            "template": {
+                "metadata": {"labels": app, "annotations": {RUN_FOR: "forever"}}, "spec": template(),
+            },
+        },
+    });
+    serde_json::from_value(set).unwrap()
+}
+
+#[test]
+fn copies_of_every_kind_survive_the_takeover_of_a_manager() {
+    fixture::run(async {
+        let (site, manager, _worker) = Site::make().await;
+        site.send().await;
+        let before = site.specs().await;
+
+        manager.stop().await;
+        Kueue::unregister(site.hub()).await.unwrap();
+        site.hub().install().await.unwrap();
+        site.fleet.renew_hub_account().await.unwrap();
+        site.fleet.start_hub().await.unwrap();
+        site.fleet.connected("west").await.unwrap();
+        site.are_taken_over().await;
+        site.none_is_evicted().await;
+        assert_eq!(site.specs().await, before);
+
+        site.end().await;
+        site.none_is_evicted().await;
+        site.delete().await;
+    });
+}
