@@ -225,6 +225,20 @@ impl Site {
         .unwrap();
     }
 
+    /// The hub shows the phase of the pods that it has sent.
+    async fn shows_running_pods(&self) {
+        let pods: Api<Pod> = Api::namespaced(self.hub().admin.clone(), &self.namespace);
+        eventually(SOON, "the pods on the hub to be shown as running", async || {
+            for name in PODS {
+                let phase = pods.get(name).await?.status.and_then(|status| status.phase);
+                ensure!(phase.as_deref() == Some("Running"), "{name}: {phase:?}");
+            }
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
+
     /// The jobs that can end do so on the worker. The hub shows it, and collects the copies.
     async fn end(&self) {
         let ends = self.samples.iter().map(async |sample| {
@@ -321,6 +335,7 @@ fn copies_of_every_kind_survive_the_takeover_of_a_manager() {
         site.are_taken_over().await;
         site.none_is_evicted().await;
         assert_eq!(site.specs().await, before);
+        site.shows_running_pods().await;
 
         site.end().await;
         site.none_is_evicted().await;
