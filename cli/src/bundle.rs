@@ -51,7 +51,8 @@ pub struct Bundle {
 /// Writes the archive.
 ///
 /// # Errors
-/// When the archive cannot be written, or a worker's kubeconfig cannot be read.
+/// When the archive cannot be written, a worker's kubeconfig cannot be read, or no cluster can be
+/// read.
 pub async fn run(hub: Client, args: &Args) -> anyhow::Result<String> {
     let mut archive =
         Archive::create(&args.out).with_context(|| format!("--out {}", args.out.display()))?;
@@ -65,7 +66,15 @@ pub async fn run(hub: Client, args: &Args) -> anyhow::Result<String> {
     });
     let mut files = vec![("client-version.txt".to_owned(), version::Versions::client().client)];
     let mut errors = Vec::new();
-    for mut gathered in join_all(read).await {
+    let gathered = join_all(read).await;
+    if gathered.iter().all(|cluster| cluster.files.is_empty()) {
+        let errors = gathered.into_iter().flat_map(|cluster| cluster.errors);
+        anyhow::bail!(
+            "no archive, since no cluster was read: {}",
+            errors.collect::<Vec<_>>().join("; ")
+        );
+    }
+    for mut gathered in gathered {
         files.append(&mut gathered.files);
         errors.append(&mut gathered.errors);
     }
@@ -87,4 +96,36 @@ fn text(bundle: &Bundle) -> String {
         out.extend(errors.iter().map(|error| format!("  {error}\n")));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use kube::client::Body;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[tokio::test]
+    async fn no_archive_replaces_the_last_one_if_no_cluster_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("bundle.tar.gz");
+        std::fs::write(&out, "of yesterday").unwrap();
+        let refuses = tower::service_fn(|_: http::Request<Body>| async {
+            let text = r#"{"kind":"Status","code":401,"status":"Failure","message":"Unauthorized","reason":"Unauthorized"}"#;
+            http::Response::builder().status(401).body(Body::from(text.as_bytes().to_vec()))
+        });
+        let line = ["bundle", "--out", out.to_str().unwrap()];
+        let args = Line::try_parse_from(line).unwrap().args;
+        let error = run(Client::new(refuses, "default"), &args).await.unwrap_err().to_string();
+        assert!(error.starts_with("no archive, since no cluster was read: hub: "), "{error}");
+        assert!(error.contains("Unauthorized"), "{error}");
+        assert_eq!(std::fs::read_to_string(&out).unwrap(), "of yesterday");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no remains");
+    }
 }

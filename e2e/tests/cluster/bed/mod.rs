@@ -159,7 +159,7 @@ impl Bed {
         JobBuilder::new(&self.namespace, name).queue("queue")
     }
 
-    /// The workloads of the namespace. An API server that is too busy is asked again.
+    /// The workloads of the namespace. Repeats the request while the API server is too busy.
     pub(crate) async fn workloads(&self) -> Vec<Workload> {
         let api: Api<Workload> = Api::namespaced(self.admin().clone(), &self.namespace);
         let list = async || Ok(api.list(&Default::default()).await?.items);

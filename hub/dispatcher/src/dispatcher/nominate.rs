@@ -312,7 +312,7 @@ impl Dispatcher {
         (since + within, (moved + within).min(self.answer_counts_as_lost(since)))
     }
 
-    /// When nobody waits for the answer to an offer any more that was sent at `since`.
+    /// The last time at which an answer to an offer of `since` is waited for.
     fn answer_counts_as_lost(&self, since: UnixMillis) -> UnixMillis {
         since + 10 * self.settings.answer_within
     }
