@@ -51,8 +51,8 @@ pub struct Bundle {
 /// Writes the archive.
 ///
 /// # Errors
-/// When the archive cannot be written, a worker's kubeconfig cannot be read, or no cluster can be
-/// read.
+/// When every cluster fails to answer, a worker's kubeconfig is unreadable, or the archive cannot be
+/// written.
 pub async fn run(hub: Client, args: &Args) -> anyhow::Result<String> {
     let mut archive =
         Archive::create(&args.out).with_context(|| format!("--out {}", args.out.display()))?;

@@ -31,7 +31,7 @@ const WRITES_PER_JOB: f64 = 4.0;
 /// Examined jobs that keep waiting get the reason.
 const WRITES_MORE: f64 = 1.0;
 /// Refused writes of a job. On a busy machine, more writes are of an object that has changed.
-const REFUSED_PER_JOB: f64 = 0.2;
+const REFUSED_PER_JOB: f64 = 0.05;
 /// The status of the ClusterQueue and of its LocalQueue is written once a second at most, and when they begin.
 const STATUS_PER_SECOND: u64 = 2;
 const STATUS_MORE: u64 = 20;

@@ -59,7 +59,7 @@ struct Site {
     samples: Vec<Sample>,
 }
 
-/// The uid and the spec of each copy, by kind and name.
+/// The uid and the spec of each copy and of each pod, by kind and name.
 type Copies = BTreeMap<String, (String, Value)>;
 
 impl Site {
@@ -78,7 +78,7 @@ impl Site {
         let (manager, worker) = tokio::join!(start_kueue(hub), start_kueue(west));
         let namespace = hub.namespace("kinds").await.unwrap();
         let mut samples = samples();
-        // MultiKueue does not send the one, and the webhook of a worker's Kueue refuses the other.
+        // MultiKueue does not send SparkApplications. The webhook of a worker's Kueue refuses JAXJobs.
         samples.retain(|sample| !["SparkApplication", "JAXJob"].contains(&sample.kind));
         let site = Self { fleet, namespace, samples };
         site.objects().await;
@@ -190,7 +190,14 @@ impl Site {
             let key = format!("{kind} {}", copy.name_any());
             (key, (copy.uid().unwrap(), copy.data["spec"].clone()))
         };
-        copies.into_iter().map(spec).collect()
+        let mut specs: Copies = copies.into_iter().map(spec).collect();
+        let pods = self.west().dynamic("v1", "Pod", &self.namespace).await.unwrap();
+        let pods = pods.list(&ListParams::default()).await.unwrap().items;
+        specs.extend(pods.into_iter().map(|pod| {
+            let key = format!("Pod {}", pod.name_any());
+            (key, (pod.uid().unwrap(), pod.data["spec"].clone()))
+        }));
+        specs
     }
 
     /// Waits until each copy has the hub's mark.
@@ -251,6 +258,14 @@ impl Site {
         });
         futures::future::try_join_all(ends).await.unwrap();
         external::finish(&self.west().admin, &self.namespace).await.unwrap();
+        let workloads: Api<Workload> = Api::namespaced(self.hub().admin.clone(), &self.namespace);
+        eventually(SOON, "the Flock to be finished on the hub", async || {
+            let status = workloads.get("flock-gulls").await?.status.unwrap_or_default();
+            ensure!(conditions::is_true(&status.conditions, conditions::FINISHED), "{status:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
     }
 
     /// The user deletes those that run on. Their copies are deleted.

@@ -18,6 +18,7 @@ use switchyard_agent::proof::Seal;
 use switchyard_api::names;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
+use switchyard_controller::workload::is_finished;
 use switchyard_jobs::{JobKind, enabled_kinds, meta::LABEL_VALUE_MAX};
 use switchyard_platform::readable::Readable;
 
@@ -65,6 +66,9 @@ impl Adoption<'_> {
                 continue;
             }
             if let Some(kind) = jobs.forbidden_owner(&original) {
+                if !self.may_run_here(&original) {
+                    continue;
+                }
                 return Err(format!(
                     "MultiKueue's copy {namespace}/{name} cannot be taken over: the account of the kubeconfig \
                      may not list {kind}s; deploy/rbac/kubeconfig-worker.yaml has the rights that it needs"
@@ -123,6 +127,13 @@ impl Adoption<'_> {
             self.ctx.stores.workloads.observe(written);
         }
         Ok(u64::try_from(known).unwrap_or(0).max(1))
+    }
+
+    /// Whether the original is not finished, and not committed to another cluster.
+    fn may_run_here(&self, original: &Workload) -> bool {
+        let status = original.status.as_ref();
+        let committed = status.and_then(|status| status.cluster_name.as_deref());
+        committed.is_none_or(|cluster| cluster == self.cluster) && !is_finished(original)
     }
 
     /// Selects copies of MultiKueue without this hub's mark.
@@ -225,7 +236,7 @@ struct Copy {
 struct Jobs {
     readable: BTreeMap<(String, String), Vec<Copy>>,
     unreadable: BTreeSet<(String, String)>,
-    /// Groups and kinds of which the hub may not know whether a job is there.
+    /// Groups and kinds that the hub may not list.
     forbidden: BTreeSet<(String, String)>,
 }
 

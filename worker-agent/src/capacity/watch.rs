@@ -67,8 +67,8 @@ pub(crate) fn watch(client: &Client) -> (CapacityReceiver, JoinSet<()>) {
     (receiver, tasks)
 }
 
-/// Watches the objects of one kind. If the kind is `optional`, it counts as empty while it may not
-/// be read, or is unknown.
+/// Watches the objects of one kind. If the kind is `optional`, a first list that is forbidden, or
+/// whose kind is unknown, counts as empty.
 fn follow<K>(
     client: &Client,
     optional: bool,

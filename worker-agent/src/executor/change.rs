@@ -114,7 +114,10 @@ impl Executor {
         ]);
         match self.json_patch(access, target, &patch).await {
             Ok(_) => None,
-            Err(kube::Error::Api(status)) if status.is_not_found() || test_failed(&status) => None,
+            Err(kube::Error::Api(status)) if status.is_not_found() => None,
+            Err(kube::Error::Api(status)) if test_failed(&status) => {
+                Some(Outcome::Unknown(format!("the finalizers of {} changed", target.name)))
+            }
             Err(error) => Some(outcome_of_error(error, access, &target.name)),
         }
     }

@@ -25,6 +25,14 @@ fn unknown_if_not_applied(outcome: Outcome) -> Outcome {
     }
 }
 
+/// Whether these are as many pods as the group has.
+fn is_whole(members: &[(Value, Meta)]) -> bool {
+    let count = members.first().and_then(|(pod, _)| {
+        pod["metadata"]["annotations"][names::POD_GROUP_TOTAL_COUNT].as_str()?.parse().ok()
+    });
+    count.is_some_and(|count: usize| members.len() >= count)
+}
+
 impl Executor {
     /// Creates the missing members. Returns the group only once all exist.
     pub(super) async fn create_group(
@@ -88,7 +96,7 @@ impl Executor {
 
     async fn read(&self, access: &Access, named: (&str, &str), group: (&str, u64)) -> Outcome {
         match self.members(access, named, group).await {
-            Ok(members) => self.group(members.into_iter().map(|(it, _)| it).collect(), access),
+            Ok((members, _)) => self.group(members.into_iter().map(|(it, _)| it).collect(), access),
             Err(outcome) => outcome,
         }
     }
@@ -101,8 +109,8 @@ impl Executor {
         foreground: bool,
     ) -> Outcome {
         let members = match self.members(access, (&target.namespace, &target.name), group).await {
-            Ok(members) if members.is_empty() => return Outcome::Gone,
-            Ok(members) => members,
+            Ok((members, _)) if members.is_empty() => return Outcome::Gone,
+            Ok((members, _)) => members,
             Err(outcome) => return outcome,
         };
         let stay = members.into_iter().map(|(_, meta)| meta).filter(|meta| !meta.deleting);
@@ -117,54 +125,52 @@ impl Executor {
         target: &Target,
         group: (&str, u64),
     ) -> Outcome {
-        let members = match self.members(access, (&target.namespace, &target.name), group).await {
-            Ok(members) => members,
+        let named = (&*target.namespace, &*target.name);
+        let (members, are_labelled) = match self.members(access, named, group).await {
+            Ok(found) => found,
             Err(outcome) => return outcome,
         };
-        let left_by_kueue =
-            members.iter().filter_map(|(pod, meta)| self.kueues_finalizer(pod, meta));
-        let left_by_kueue: Vec<(Target, usize)> = left_by_kueue.collect();
-        for (target, index) in left_by_kueue {
-            if let Some(outcome) = self.remove_kueues_finalizer(access, &target, index).await {
+        let release = |(pod, meta): (Value, Meta)| async move {
+            let kueues = self.kueues_finalizer(&pod, &meta);
+            if let Some(index) = kueues
+                && let Some(outcome) =
+                    self.remove_kueues_finalizer(access, &meta.target, index).await
+            {
                 return outcome;
             }
-        }
-        let held =
-            members.into_iter().map(|(_, meta)| meta).filter(|meta| meta.finalizer_index.is_some());
-        let release = |meta: Meta| async move {
+            let is_before = |own: usize| kueues.is_some_and(|index| index < own);
             match meta.finalizer_index {
-                Some(index) => self.remove_finalizer_of(access, &meta.target, index).await,
-                None => Outcome::Gone,
+                Some(own) if is_before(own) => {
+                    self.remove_finalizer_of(access, &meta.target, own - 1).await
+                }
+                Some(own) => self.remove_finalizer_of(access, &meta.target, own).await,
+                None => Outcome::Accepted,
             }
         };
-        match Self::each(held, release).await {
-            Some(outcome) => outcome,
-            None => {
-                let named = (&*target.namespace, &*target.name);
-                match self.listed(access, named, group, true).await {
-                    Ok(left) => self.group(left.into_iter().map(|(it, _)| it).collect(), access),
-                    Err(outcome) => outcome,
-                }
-            }
+        if let Some(outcome) = Self::each(members.into_iter(), release).await {
+            return outcome;
+        }
+        match self.listed(access, named, group, are_labelled).await {
+            Ok(left) => self.group(left.into_iter().map(|(it, _)| it).collect(), access),
+            Err(outcome) => outcome,
         }
     }
 
     /// The place of the finalizer of another admission on a deleted member. Kueue v0.19.2 keeps it
     /// for ever once the Workload is gone (`ErrPrebuiltWorkloadNotFound` in its `reconciler.go`). An
     /// admission in this process removes it by itself.
-    fn kueues_finalizer(&self, pod: &Value, meta: &Meta) -> Option<(Target, usize)> {
+    fn kueues_finalizer(&self, pod: &Value, meta: &Meta) -> Option<usize> {
         if self.admissions.is_some() || !meta.deleting {
             return None;
         }
         let finalizers = pod["metadata"]["finalizers"].as_array()?;
-        let index = finalizers.iter().position(|finalizer| finalizer == names::MANAGED)?;
-        Some((meta.target.clone(), index))
+        finalizers.iter().position(|finalizer| finalizer == names::MANAGED)
     }
 
     /// Performs an action on each member. Returns the first failure, if any.
-    async fn each<Acting>(
-        members: impl Iterator<Item = Meta>,
-        act: impl Fn(Meta) -> Acting,
+    async fn each<Member, Acting>(
+        members: impl Iterator<Item = Member>,
+        act: impl Fn(Member) -> Acting,
     ) -> Option<Outcome>
     where
         Acting: Future<Output = Outcome>,
@@ -177,19 +183,20 @@ impl Executor {
         outcomes.into_iter().find(went_wrong)
     }
 
-    /// The members of one attempt's group at the API server. Pods that lost the label of their group
-    /// count: an empty list ends the group for the hub, which may then run it elsewhere.
+    /// The members of one attempt's group at the API server, and whether the label of their group
+    /// finds all of them. Pods without that label count: an empty list ends the group for the hub,
+    /// which may then run it elsewhere.
     async fn members(
         &self,
         access: &Access,
         named: (&str, &str),
         group: (&str, u64),
-    ) -> Result<Vec<(Value, Meta)>, Outcome> {
+    ) -> Result<(Vec<(Value, Meta)>, bool), Outcome> {
         let members = self.listed(access, named, group, true).await?;
-        if members.is_empty() {
-            return self.listed(access, named, group, false).await;
+        if is_whole(&members) {
+            return Ok((members, true));
         }
-        Ok(members)
+        Ok((self.listed(access, named, group, false).await?, false))
     }
 
     /// Lists the members, by the label of their group if `by_label`. Otherwise it reads all pods of

@@ -2,7 +2,8 @@
 //! admitted.
 //!
 //! A change of a job, of its workload or of a prebuilt workload queues the job's key, and so does a
-//! namespace that becomes managed. A reconcile gathers [`JobInputs`] from the stores, calls [`decide`], and performs the decision.
+//! namespace that becomes managed. A reconcile gathers [`JobInputs`] from the stores, calls
+//! [`decide`], and performs the decision.
 
 mod action;
 pub(crate) mod ancestor;

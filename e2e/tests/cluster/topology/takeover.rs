@@ -135,7 +135,7 @@ impl<'a> Site<'a> {
             for job in [&rack, &fits] {
                 ensure!(self.workload(job).await.is_err(), "{job} has a Workload");
             }
-            // Also those that do not run any more.
+            // Ended pods count too.
             let left = self.pods().await.len();
             ensure!(left == pods, "{left} pods are left, not {pods}");
             Ok(())

@@ -58,9 +58,9 @@ pub use stuck::{Stuck, StuckOutlook};
 pub(super) const MAX_WRITE_BACKOFF: i64 = 30_000;
 /// How many times the decisions after one event may cause others at once.
 const MAX_ROUNDS: usize = 4;
-/// Milliseconds until further rounds, if no event comes before. Slices that replace each other in a
-/// circle cause decisions without end.
-const NEXT_ROUNDS: i64 = 100;
+/// Milliseconds until further rounds, if no event comes before: at first, and at most. The pause
+/// doubles, since slices that replace each other in a circle cause decisions without end.
+const NEXT_ROUNDS: (i64, i64) = (100, 30_000);
 
 /// Summary of a cluster for its status and metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +105,8 @@ pub struct Dispatcher {
     pub(crate) dirty: BTreeSet<Uid>,
     /// When the last event was applied.
     applied: UnixMillis,
+    /// Milliseconds until further rounds about what is `dirty`. Zero if nothing is.
+    rest_pause: i64,
     /// The next free turn of `write_pace`.
     next_turn: UnixMillis,
     decided: u64,
@@ -135,6 +137,7 @@ impl Dispatcher {
             due_scans: BTreeSet::new(),
             dirty: BTreeSet::new(),
             applied: now,
+            rest_pause: 0,
             next_turn: now,
             decided: 0,
             events: 0,
@@ -232,7 +235,7 @@ impl Dispatcher {
         let orphan = self.orphans.due();
         let timer = self.timers.first().map(|(at, _)| *at);
         let look = self.due_scans.first().map(|(at, _)| *at);
-        let rest = (!self.dirty.is_empty()).then(|| self.applied.saturating_add(NEXT_ROUNDS));
+        let rest = (!self.dirty.is_empty()).then(|| self.applied.saturating_add(self.rest_pause));
         [timer, look, orphan, rest].into_iter().flatten().min()
     }
 
@@ -304,10 +307,13 @@ impl Dispatcher {
         // A decision about a workload slice may concern the other slices of its job.
         for _ in 0..MAX_ROUNDS {
             if self.dirty.is_empty() {
-                return;
+                break;
             }
             self.reconcile_dirty(now, out);
         }
+        let (first, longest) = NEXT_ROUNDS;
+        let is_done = self.dirty.is_empty();
+        self.rest_pause = if is_done { 0 } else { (self.rest_pause * 2).clamp(first, longest) };
     }
 
     fn reconcile_dirty(&mut self, now: UnixMillis, out: &mut Vec<DispatchAction>) {

@@ -224,7 +224,9 @@ impl Dispatcher {
                 continue;
             };
             let (late, turn) = self.answer_deadlines(cluster, remote.since);
-            lost_at = lost_at.max(Some(self.answer_counts_as_lost(remote.since)));
+            if remote.may_have_room {
+                lost_at = lost_at.max(Some(self.answer_counts_as_lost(remote.since)));
+            }
             if now < late.max(turn) {
                 open = true;
                 in_turn |= now < turn;
@@ -259,8 +261,11 @@ impl Dispatcher {
         let waits_for_late = lost_at.filter(|at| now < *at);
         if let (Some((true, ..)), Some(lost)) = (&best, waits_for_late) {
             entry.wake_at(lost);
-        } else if let Some((.., cluster)) = best {
+        } else if let Some((is_full, .., cluster)) = best {
             self.offer(entry, &cluster, now, out);
+            if let Some(remote) = entry.remotes.get_mut(&cluster) {
+                remote.may_have_room = !is_full;
+            }
         } else if offers.is_empty() {
             let shortest = answers
                 .iter()
@@ -277,6 +282,9 @@ impl Dispatcher {
                 .min();
             if let Some((.., cluster)) = shortest {
                 self.offer(entry, &cluster, now, out);
+                if let Some(remote) = entry.remotes.get_mut(&cluster) {
+                    remote.may_have_room = false;
+                }
             } else if self.return_or_wait(entry, &answers, now, out) {
                 return;
             }
@@ -312,7 +320,7 @@ impl Dispatcher {
         (since + within, (moved + within).min(self.answer_counts_as_lost(since)))
     }
 
-    /// The last time at which an answer to an offer of `since` is waited for.
+    /// When the dispatcher stops waiting for the answer to an offer sent at `since`.
     fn answer_counts_as_lost(&self, since: UnixMillis) -> UnixMillis {
         since + 10 * self.settings.answer_within
     }

@@ -366,11 +366,11 @@ fn decisions_about_a_long_chain_need_no_further_event() {
 fn slices_in_a_circle_cost_few_decisions() {
     let mut bench = waiting_slices(|number| Some((number + 7) % 8));
     let (start, before) = (bench.now, bench.dispatcher.decided());
-    while bench.now < start + 1_000 {
+    while bench.now < start + 60_000 {
         let at = bench.dispatcher.next_wakeup().unwrap();
         assert!(at > bench.now, "the hub would never rest");
         bench.later(at - bench.now);
     }
     let decided = bench.dispatcher.decided() - before;
-    assert!(decided < 1_000, "{decided} decisions in a second");
+    assert!(decided < 500, "{decided} decisions in a minute");
 }
