@@ -235,3 +235,145 @@ impl Executor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::json;
+    use switchyard_jobs::pod::Pod;
+    use switchyard_ledger::AllowedNamespaces;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::proof::{Keys, Seal};
+    use crate::settings::Settings;
+
+    const KUEUES: &str = "kueue.x-k8s.io/managed";
+
+    /// A namespace with pods. A deleted one stays, as during its grace period.
+    #[derive(Clone, Default)]
+    struct Pods(Arc<Mutex<Vec<Value>>>);
+
+    impl Pods {
+        /// The members of group `g`, some of them without the label of their group.
+        fn new(have_label: &[bool]) -> Self {
+            let pod = |(number, has_label): (usize, &bool)| {
+                let mut labels = json!({names::HUB_ID: "hub", names::POD_GROUP_NAME: "g"});
+                if *has_label {
+                    labels[names::PREBUILT_WORKLOAD_NAME] = "g".into();
+                }
+                json!({
+                    "apiVersion": "v1", "kind": "Pod",
+                    "metadata": {
+                        "namespace": "ns", "name": format!("p{number}"), "uid": format!("uid-{number}"),
+                        "resourceVersion": "5", "labels": labels,
+                        "annotations": {
+                            names::WORKLOAD_UID: "w", names::ATTEMPT: "1",
+                            names::PREBUILT_WORKLOAD_NAME: "g",
+                            names::POD_GROUP_TOTAL_COUNT: have_label.len().to_string(),
+                        },
+                        "finalizers": [KUEUES, names::TERMINAL_STATE],
+                    },
+                    "status": {"phase": "Running"},
+                })
+            };
+            Self(Arc::new(Mutex::new(have_label.iter().enumerate().map(pod).collect())))
+        }
+
+        fn answer(&self, method: &Method, uri: &http::Uri, body: &[u8]) -> Value {
+            let mut pods = self.0.lock();
+            let name = uri.path().rsplit('/').next().unwrap_or_default().to_owned();
+            let found = pods.iter_mut().find(|pod| pod["metadata"]["name"] == *name);
+            let Some(pod) = found else {
+                let is_narrow = uri.query().unwrap_or_default().contains("prebuilt");
+                let has_label = |pod: &&Value| {
+                    !is_narrow
+                        || !pod["metadata"]["labels"][names::PREBUILT_WORKLOAD_NAME].is_null()
+                };
+                let items: Vec<&Value> = pods.iter().filter(has_label).collect();
+                return json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items});
+            };
+            if *method == Method::DELETE {
+                pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+            } else {
+                let patch: Value = serde_json::from_slice(body).unwrap();
+                let index = patch[2]["path"].as_str().unwrap().rsplit('/').next().unwrap();
+                let index: usize = index.parse().unwrap();
+                let finalizers = pod["metadata"]["finalizers"].as_array_mut().unwrap();
+                assert_eq!(finalizers.remove(index), patch[1]["value"], "the right place");
+            }
+            pod.clone()
+        }
+
+        fn executor(&self) -> Executor {
+            let pods = self.clone();
+            let service = tower::service_fn(move |request: Request<Body>| {
+                let pods = pods.clone();
+                async move {
+                    let (method, uri) = (request.method().clone(), request.uri().clone());
+                    let body = request.into_body().collect_bytes().await.unwrap();
+                    let text = pods.answer(&method, &uri, &body).to_string();
+                    anyhow::Ok(Response::new(Body::from(text.into_bytes())))
+                }
+            });
+            let settings = Settings {
+                cluster: "east".to_owned(),
+                cluster_uid: String::new(),
+                hub_id: "hub".to_owned(),
+                origin: "multikueue".to_owned(),
+                boot_id: "boot".to_owned(),
+                software: "test".to_owned(),
+                namespaces: AllowedNamespaces::All,
+                frameworks: vec!["pod".to_owned()],
+                allowed: crate::Allowed::default(),
+                dry_runs: None,
+                keys: Keys::none(),
+                foreign: crate::foreign::Foreign::default(),
+                concurrency: 4,
+                memory: None,
+            };
+            let client = kube::Client::new(service, "ns");
+            Executor::new(client, &settings, Seal::new("hub", Keys::none()), None, Clock::new())
+        }
+
+        /// Whether each pod is deleted, and its finalizers.
+        fn left(&self) -> Vec<(bool, Value)> {
+            let left = |pod: &Value| {
+                let metadata = &pod["metadata"];
+                (!metadata["deletionTimestamp"].is_null(), metadata["finalizers"].clone())
+            };
+            self.0.lock().iter().map(left).collect()
+        }
+    }
+
+    /// Kueue marks copies by an annotation, and users can remove labels.
+    #[rstest::rstest]
+    #[case::all_have_the_label([true, true])]
+    #[case::one_lost_it([true, false])]
+    #[case::none_has_it([false, false])]
+    #[tokio::test]
+    async fn group_is_not_gone_while_pods_end(#[case] have_label: [bool; 2]) {
+        let pods = Pods::new(&have_label);
+        let (executor, access) = (pods.executor(), Access::job(&Pod));
+        let target = Target {
+            gvk: access.gvk.clone(),
+            namespace: "ns".into(),
+            name: "g".into(),
+            uid: "w/1".into(),
+        };
+        let outcome = executor.delete_group(&access, &target, ("w", 1), false).await;
+        assert!(matches!(outcome, Outcome::Accepted), "{outcome:?}");
+        let held = json!([KUEUES, names::TERMINAL_STATE]);
+        assert_eq!(pods.left(), [(true, held.clone()), (true, held)]);
+        let outcome = executor.remove_group_finalizers(&access, &target, ("w", 1)).await;
+        assert!(matches!(outcome, Outcome::Object(_)), "{outcome:?}");
+        assert_eq!(pods.left(), [(true, json!([])), (true, json!([]))]);
+        pods.0.lock().clear();
+        let outcome = executor.reread_group(&access, &target, ("w", 1)).await;
+        assert!(matches!(outcome, Outcome::Gone), "{outcome:?}");
+    }
+}
