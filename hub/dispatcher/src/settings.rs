@@ -48,8 +48,7 @@ pub struct DispatcherSettings {
     pub worker_lost_timeout: i64,
     /// A reservation without a cluster for this long is written to the Workload, with the reasons.
     pub record_after: i64,
-    /// An unanswered offer blocks the next offer for this long. If the cluster may have room on its
-    /// nodes, it blocks an offer to a cluster without room for ten times as long.
+    /// An unanswered offer blocks the next offer for this long.
     pub answer_within: i64,
     /// After a start, or after its connection was lost, an unconnected cluster counts as unknown
     /// for this long, not as unable.

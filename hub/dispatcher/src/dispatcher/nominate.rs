@@ -217,16 +217,12 @@ impl Dispatcher {
         let offers = self.offers(entry);
         // The next offer waits until the cluster answers this one or is late.
         let (mut open, mut in_turn) = (false, false);
-        let mut lost_at = None;
         for cluster in &offers {
             let Some(remote) = entry.remotes.get(cluster).filter(|remote| remote.is_unanswered())
             else {
                 continue;
             };
             let (late, turn) = self.answer_deadlines(cluster, remote.since);
-            if remote.may_have_room {
-                lost_at = lost_at.max(Some(self.answer_counts_as_lost(remote.since)));
-            }
             if now < late.max(turn) {
                 open = true;
                 in_turn |= now < turn;
@@ -257,15 +253,8 @@ impl Dispatcher {
                 _ => None,
             })
             .min();
-        // A late answer costs seconds, and a cluster without room may keep the pods waiting for hours.
-        let waits_for_late = lost_at.filter(|at| now < *at);
-        if let (Some((true, ..)), Some(lost)) = (&best, waits_for_late) {
-            entry.wake_at(lost);
-        } else if let Some((is_full, .., cluster)) = best {
+        if let Some((.., cluster)) = best {
             self.offer(entry, &cluster, now, out);
-            if let Some(remote) = entry.remotes.get_mut(&cluster) {
-                remote.may_have_room = !is_full;
-            }
         } else if offers.is_empty() {
             let shortest = answers
                 .iter()
@@ -282,9 +271,6 @@ impl Dispatcher {
                 .min();
             if let Some((.., cluster)) = shortest {
                 self.offer(entry, &cluster, now, out);
-                if let Some(remote) = entry.remotes.get_mut(&cluster) {
-                    remote.may_have_room = false;
-                }
             } else if self.return_or_wait(entry, &answers, now, out) {
                 return;
             }
@@ -317,12 +303,7 @@ impl Dispatcher {
     fn answer_deadlines(&self, cluster: &Name, since: UnixMillis) -> (UnixMillis, UnixMillis) {
         let within = self.settings.answer_within;
         let moved = self.clusters.get(cluster).map_or(0, |known| known.progressed_at);
-        (since + within, (moved + within).min(self.answer_counts_as_lost(since)))
-    }
-
-    /// When the dispatcher stops waiting for the answer to an offer sent at `since`.
-    fn answer_counts_as_lost(&self, since: UnixMillis) -> UnixMillis {
-        since + 10 * self.settings.answer_within
+        (since + within, (moved + within).min(since + 10 * within))
     }
 
     /// The clusters with an open offer.

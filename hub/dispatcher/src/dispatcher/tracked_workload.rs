@@ -46,8 +46,6 @@ pub(crate) struct Remote {
     /// Attempt, priority and class last sent to the cluster.
     pub(super) priority: Option<(u64, i32, Name)>,
     pub(super) gate: CopyGate,
-    /// When the offer was sent, the nodes of the cluster were not known to be full.
-    pub(super) may_have_room: bool,
     /// The flavors of the copy's quota, until the cluster is committed.
     pub(super) flavors: Option<Arc<FlavorPins>>,
 }

@@ -62,28 +62,6 @@ fn full_nodes_refuse_no_offer() {
 }
 
 #[test]
-fn late_cluster_with_room_is_waited_for_before_full_nodes() {
-    let rows = [
-        ("both have room", nodes(1), nodes(2), 3),
-        ("the other has none", nodes(0), nodes(2), 30),
-        ("unknown room may be there", nodes(0), BTreeMap::new(), 30),
-        ("none has any", nodes(0), nodes(0), 3),
-    ];
-    for (case, a, b, seconds) in rows {
-        let mut bench = Bench::two_clusters(a, b);
-        let workload = bound("w", &[("preferred-clusters", "b")]);
-        bench.reserve(workload.clone());
-        assert_eq!(bench.take(), ["Reserve w/1 on b"], "{case}");
-        bench.later(seconds * 1_000 - 1);
-        let recorded = bench.take();
-        assert_eq!(recorded.len(), 1, "{case}: {recorded:?}");
-        bench.written(WriteOutcome::Done, workload.with(|it| it.reserved = true));
-        bench.later(1);
-        assert_eq!(bench.take(), ["Reserve w/1 on a"], "{case}");
-    }
-}
-
-#[test]
 fn burst_fills_no_cluster_beyond_its_nodes() {
     let mut bench = Bench::two_clusters(nodes(1), nodes(1));
     bench.reserve(facts("u"));
