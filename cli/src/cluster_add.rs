@@ -399,7 +399,7 @@ mod tests {
         }
     }
 
-    /// Plays a hub that has not looked at the cluster. Its API answers from this time on.
+    /// Plays the API of a hub that writes no status of the cluster. It answers from this time on.
     fn idle_hub(from: Instant) -> Client {
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let cluster = json!({

@@ -36,7 +36,8 @@ integrations:
   - sparkoperator.k8s.io/sparkapplication
   - trainer.kubeflow.org/trainjob
 ";
-const EXTERNAL: &str = "multiKueue: {externalFrameworks: [{name: Flock.v1.birds.example.com}]}\n";
+pub(crate) const EXTERNAL: &str =
+    "multiKueue: {externalFrameworks: [{name: Flock.v1.birds.example.com}]}\n";
 const API: &str = "jobset.x-k8s.io/v1alpha2";
 
 /// Installs the CRD of JobSet, as its module has it.

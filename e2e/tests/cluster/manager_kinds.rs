@@ -19,29 +19,8 @@ use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, fixture, paths, queues, rea
 
 use crate::job_kinds::samples::{Sample, samples};
 use crate::job_kinds::table::{Jobs, SOON, install_crds};
-use crate::job_kinds::{CONFIG, external};
+use crate::job_kinds::{CONFIG, EXTERNAL, FRAMEWORKS, external};
 
-/// All kinds that MultiKueue sends, but the LeaderWorkerSet, whose pods no operator makes here.
-const KINDS: &str = "\
-integrations:
-  frameworks:
-  - batch/job
-  - pod
-  - statefulset
-  - jobset.x-k8s.io/jobset
-  - kubeflow.org/tfjob
-  - kubeflow.org/pytorchjob
-  - kubeflow.org/paddlejob
-  - kubeflow.org/xgboostjob
-  - kubeflow.org/jaxjob
-  - kubeflow.org/mpijob
-  - ray.io/rayjob
-  - ray.io/raycluster
-  - ray.io/rayservice
-  - workload.codeflare.dev/appwrapper
-  - trainer.kubeflow.org/trainjob
-multiKueue: {externalFrameworks: [{name: Flock.v1.birds.example.com}]}
-";
 const SETS: &str = "statefulset-controller";
 /// The account of a kubeconfig, from `deploy/rbac`.
 const ACCOUNT: &str = "switchyard-remote-hub";
@@ -66,7 +45,8 @@ impl Site {
     /// Starts Kueue on both clusters. Switchyard is installed on the hub, and does not run.
     async fn make() -> (Self, Kueue, Kueue) {
         let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(64)).controller(SETS);
-        let fleet = Fleet::builder("manager-kinds").config(format!("{CONFIG}{KINDS}")).bare(west);
+        let hub_config = format!("{CONFIG}{}", serde_saphyr::to_string(&config()).unwrap());
+        let fleet = Fleet::builder("manager-kinds").config(hub_config).bare(west);
         let fleet = fleet.hub_controllers([SETS]).manifests(external::roles());
         let fleet = fleet.start().await.unwrap();
         let (hub, west) = (fleet.hub(), fleet.worker("west"));
@@ -292,9 +272,19 @@ impl Site {
     }
 }
 
+/// All kinds that MultiKueue sends, but the LeaderWorkerSet, whose pods no operator makes here.
+fn config() -> Value {
+    let mut config: Value = serde_saphyr::from_str(&format!("{FRAMEWORKS}{EXTERNAL}")).unwrap();
+    config.as_object_mut().unwrap().remove("featureGates");
+    let frameworks = config["integrations"]["frameworks"].as_array_mut().unwrap();
+    frameworks.retain(|it| it != "sparkoperator.k8s.io/sparkapplication");
+    frameworks.extend([json!("pod"), json!("statefulset")]);
+    config
+}
+
 async fn start_kueue(cluster: &Cluster) -> Kueue {
-    let config: Value = serde_saphyr::from_str(KINDS).unwrap();
-    Kueue::start(cluster, &Options { webhooks: true, config, ..Options::default() }).await.unwrap()
+    let options = Options { webhooks: true, config: config(), ..Options::default() };
+    Kueue::start(cluster, &options).await.unwrap()
 }
 
 /// A pod alone, or a member of a group of two.

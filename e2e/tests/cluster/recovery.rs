@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, ResourceExt as _};
-use serde_json::json;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_e2e::auditor::{self, FindingKind};
 use switchyard_e2e::fleet::{Fleet, HUB, NAMESPACE, Tenant};
@@ -83,17 +82,6 @@ fn jobs(tenant: &Tenant<'_>) -> Vec<JobBuilder> {
         job("short", "1").run_for(Duration::from_secs(15)),
         job("late", "2").run_for(Duration::from_secs(1)),
     ]
-}
-
-/// Lets the pods of a job succeed on the workers.
-async fn finish(fleet: &Fleet, tenant: &Tenant<'_>, name: &str) {
-    let ended = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
-    for cluster in WORKERS {
-        let pods: Api<Pod> = Api::namespaced(fleet.worker(cluster).admin.clone(), tenant.name());
-        for pod in pods.list(&job::pods_of(name)).await.unwrap() {
-            pods.patch_status(&pod.name_any(), &PatchParams::default(), &ended).await.unwrap();
-        }
-    }
 }
 
 /// Whether a copy is as it was. The short job ends when its time is over, and its copy may have been collected since.
@@ -198,7 +186,10 @@ fn what_runs_goes_on_and_becomes_what_is_applied_again() {
             assert!(goes_on(copy, &now), "{copy:?}, now: {now:?}");
         }
         for name in ["first", "second"] {
-            finish(&fleet, &tenant, name).await;
+            for cluster in WORKERS {
+                let admin = &fleet.worker(cluster).admin;
+                job::pods_succeed(admin, tenant.name(), name).await.unwrap();
+            }
         }
         for name in ["short", "first", "second", "late"] {
             job::complete(&fleet.hub().admin, tenant.name(), name, SOON).await.unwrap();

@@ -370,14 +370,13 @@ fn a_workload_and_queues_of_a_user_are_checked() {
 /// controller's write is no refusal.
 async fn put(cluster: &Cluster, manifest: &Value) -> Result<(), kube::Error> {
     const ATTEMPTS: usize = 5;
-    let mut written = Ok(());
-    for _ in 0..ATTEMPTS {
-        written = put_once(cluster, manifest).await;
-        if !matches!(&written, Err(kube::Error::Api(status)) if status.code == 409) {
-            break;
+    for _ in 1..ATTEMPTS {
+        match put_once(cluster, manifest).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            written => return written,
         }
     }
-    written
+    put_once(cluster, manifest).await
 }
 
 async fn put_once(cluster: &Cluster, manifest: &Value) -> Result<(), kube::Error> {

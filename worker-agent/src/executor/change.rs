@@ -76,11 +76,7 @@ impl Executor {
         mut index: usize,
     ) -> Outcome {
         for _ in 0..3 {
-            let patch = json!([
-                {"op": "test", "path": "/metadata/uid", "value": target.uid},
-                {"op": "test", "path": format!("/metadata/finalizers/{index}"), "value": names::TERMINAL_STATE},
-                {"op": "remove", "path": format!("/metadata/finalizers/{index}")},
-            ]);
+            let patch = removal(target, index, names::TERMINAL_STATE);
             match self.json_patch(access, target, &patch).await {
                 Ok(object) => return self.object(access, &object),
                 Err(kube::Error::Api(status)) if status.is_not_found() => return Outcome::Gone,
@@ -106,12 +102,7 @@ impl Executor {
         target: &Target,
         index: usize,
     ) -> Option<Outcome> {
-        let path = format!("/metadata/finalizers/{index}");
-        let patch = json!([
-            {"op": "test", "path": "/metadata/uid", "value": target.uid},
-            {"op": "test", "path": path, "value": names::MANAGED},
-            {"op": "remove", "path": path},
-        ]);
+        let patch = removal(target, index, names::MANAGED);
         match self.json_patch(access, target, &patch).await {
             Ok(_) => None,
             Err(kube::Error::Api(status)) if status.is_not_found() => None,
@@ -209,6 +200,16 @@ impl Executor {
 
 pub(super) fn params() -> PatchParams {
     PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+/// The JSON patch that removes a finalizer if it is at this place.
+fn removal(target: &Target, index: usize, finalizer: &str) -> Value {
+    let path = format!("/metadata/finalizers/{index}");
+    json!([
+        {"op": "test", "path": "/metadata/uid", "value": target.uid},
+        {"op": "test", "path": path, "value": finalizer},
+        {"op": "remove", "path": path},
+    ])
 }
 
 /// Whether a JSON patch failed because of its `test`, or because its path does not exist.

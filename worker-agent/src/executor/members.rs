@@ -245,12 +245,11 @@ mod tests {
     use parking_lot::Mutex;
     use serde_json::json;
     use switchyard_jobs::pod::Pod;
-    use switchyard_ledger::AllowedNamespaces;
 
     use super::*;
     use crate::clock::Clock;
     use crate::proof::{Keys, Seal};
-    use crate::settings::Settings;
+    use crate::testing::settings;
 
     const KUEUES: &str = "kueue.x-k8s.io/managed";
 
@@ -320,22 +319,7 @@ mod tests {
                     anyhow::Ok(Response::new(Body::from(text.into_bytes())))
                 }
             });
-            let settings = Settings {
-                cluster: "east".to_owned(),
-                cluster_uid: String::new(),
-                hub_id: "hub".to_owned(),
-                origin: "multikueue".to_owned(),
-                boot_id: "boot".to_owned(),
-                software: "test".to_owned(),
-                namespaces: AllowedNamespaces::All,
-                frameworks: vec!["pod".to_owned()],
-                allowed: crate::Allowed::default(),
-                dry_runs: None,
-                keys: Keys::none(),
-                foreign: crate::foreign::Foreign::default(),
-                concurrency: 4,
-                memory: None,
-            };
+            let settings = settings("hub", "pod");
             let client = kube::Client::new(service, "ns");
             Executor::new(client, &settings, Seal::new("hub", Keys::none()), None, Clock::new())
         }

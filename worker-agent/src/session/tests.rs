@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use switchyard_ledger::AllowedNamespaces;
 use switchyard_proto::v1::{self, agent_message, hub_message};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -14,8 +13,7 @@ use crate::capacity::CapacitySource;
 use crate::core::run_core;
 use crate::enrol::{self, EnrolError, Join};
 use crate::identity::{Identity, IdentityStore};
-use crate::settings::Settings;
-use crate::testing::{FakeHub, api, soon};
+use crate::testing::{FakeHub, api, settings, soon};
 
 /// An agent without a controller: core, dialler and renewal.
 struct Agent {
@@ -28,22 +26,7 @@ struct Agent {
 impl Agent {
     fn start(hub: &FakeHub, identity: Identity) -> Self {
         let client = api();
-        let settings = Settings {
-            cluster: "east".to_owned(),
-            cluster_uid: String::new(),
-            hub_id: "hub-1".to_owned(),
-            origin: "multikueue".to_owned(),
-            boot_id: "boot".to_owned(),
-            software: "test".to_owned(),
-            namespaces: AllowedNamespaces::All,
-            frameworks: vec!["batch/job".to_owned()],
-            allowed: crate::Allowed::default(),
-            dry_runs: None,
-            keys: crate::proof::Keys::none(),
-            foreign: crate::foreign::Foreign::default(),
-            concurrency: 4,
-            memory: None,
-        };
+        let settings = settings("hub-1", "batch/job");
         let identity = Arc::new(ArcSwap::from_pointee(identity));
         let (links, incoming) = mpsc::channel(1);
         let (state, watched) = watch::channel(SessionState::initial());

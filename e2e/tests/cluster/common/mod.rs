@@ -38,8 +38,8 @@ static FLEET: Shared<Fleet> = Shared::new(|| {
     })
 });
 
-/// Waits until an agent has reported these flavors of a tenant's queue with their nominal CPUs, in any order. So it knows
-/// of a change to its ClusterQueue.
+/// Waits until an agent has reported these flavors of a tenant's queue with their nominal CPUs, in any order. Afterwards
+/// the agent's controller knows a change of the ClusterQueue.
 pub(crate) async fn await_reported(
     fleet: &Fleet,
     tenant: &Tenant<'_>,

@@ -252,14 +252,9 @@ impl<'a> Site<'a> {
 
     /// Lets the pods of these jobs succeed, and waits until the jobs' workloads are finished.
     pub(crate) async fn finish(&self, names: &BTreeSet<String>) -> anyhow::Result<()> {
-        let pods: Api<Pod> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
         for name in names {
             self.runs(name).await?;
-            let labels = job::pods_of(name);
-            for pod in pods.list(&labels).await? {
-                let patch = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
-                pods.patch_status(&pod.name_any(), &PatchParams::default(), &patch).await?;
-            }
+            job::pods_succeed(&self.cluster.admin, &self.namespace, name).await?;
         }
         eventually(WAIT, format!("the workloads of {names:?} to be finished"), async || {
             for workload in self.workloads().await? {
