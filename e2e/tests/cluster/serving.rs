@@ -144,7 +144,7 @@ fn each_pod_of_a_deployment_is_queued() {
         deployments.ready("web", 2).await;
         let pods = all_pods(&bed, 3, "of the deployment", |pod| in_queue(pod, "queue")).await;
         assert_eq!(pods.iter().filter(|pod| is_gated(pod)).count(), 1, "there is quota for two");
-        assert_eq!(bed.workloads().await.len(), 3);
+        bed.workload_count(3).await;
         let refused =
             deployments.change("web", queue(json!("other"))).await.unwrap_err().to_string();
         assert!(refused.contains("field is immutable"), "{refused}");

@@ -315,13 +315,18 @@ impl Bed {
     }
 
     pub(crate) async fn no_workloads(&self) {
+        self.workload_count(0).await;
+    }
+
+    /// Waits until the namespace has so many Workloads.
+    pub(crate) async fn workload_count(&self, count: usize) {
         let check = async || {
-            let left: Vec<_> =
+            let found: Vec<_> =
                 self.workloads().await.into_iter().map(|workload| workload.metadata).collect();
-            ensure!(left.is_empty(), "{left:?}");
+            ensure!(found.len() == count, "{found:?}");
             Ok(())
         };
-        wait::eventually(WAIT, "no workloads", check).await.unwrap();
+        wait::eventually(WAIT, format!("{count} workloads"), check).await.unwrap();
     }
 
     pub(crate) async fn set_active(&self, job: &str, active: bool) {
