@@ -215,20 +215,29 @@ fn evicted_workload_is_released_once_silent_cluster_is_lost() {
 
 #[test]
 fn missing_cluster_is_awaited_until_it_reports() {
-    let mut bench = Bench::forgetful(&["a"]);
-    bench.apply(DispatchEvent::CheckConfigured {
-        name: "mk".into(),
-        clusters: vec!["a".into(), "z".into()],
-    });
-    bench.tells("a", vec![]);
-    bench.applied();
-    assert!(bench.take().is_empty());
+    let configure = |bench: &mut Bench, clusters: &[&str]| {
+        let clusters = clusters.iter().map(|name| Name::from(*name)).collect();
+        bench.apply(DispatchEvent::CheckConfigured { name: "mk".into(), clusters });
+    };
+    let waiting = || {
+        let mut bench = Bench::forgetful(&["a"]);
+        configure(&mut bench, &["a", "z"]);
+        bench.tells("a", vec![]);
+        bench.applied();
+        assert!(bench.take().is_empty());
+        bench
+    };
+    let mut bench = waiting();
     bench.later(1_000);
     let said = bench.take().join("\n");
     assert!(said.contains("since before this hub's memory: z;"), "{said}");
     bench.written(WriteOutcome::Done, again().with(|it| it.reserved = true));
     bench.later(HOUR);
     assert_eq!(bench.take().first().map(String::as_str), Some("Reserve new/1 on a"));
+
+    let mut bench = waiting();
+    configure(&mut bench, &["a"]);
+    assert_eq!(bench.take(), ["Reserve new/1 on a"], "it is not configured any more");
 
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![]);
