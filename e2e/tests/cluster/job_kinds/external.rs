@@ -114,24 +114,23 @@ pub(crate) async fn is_handed_back(fleet: &Fleet, namespace: &str) -> anyhow::Re
     fleet.kill(HUB);
     fleet.kill("west");
 
-    let planned = hand_back(west, &["--dry-run"]).await?;
+    let planned = hand_back(west, &["--copies", "--dry-run"]).await?;
     ensure!(planned["dryRun"] == true && is_held().await?, "a dry run changes nothing: {planned}");
-    let done = hand_back(west, &[]).await?;
+    let done = hand_back(west, &["--copies"]).await?;
     ensure!(done["copies"] == planned["copies"] && done["copies"] != 0, "{planned} {done}");
     ensure!(!done.to_string().contains("flocks"), "every Flock is read: {done}");
     ensure!(!is_held().await?, "it is held");
-    let again = hand_back(west, &["--dry-run"]).await?;
+    let again = hand_back(west, &["--copies", "--dry-run"]).await?;
     ensure!(again["copies"] == 0 && again["changed"] == 0, "{again}");
     there.delete(KEPT, &DeleteParams::background()).await?;
     ensure!(there.get_opt(KEPT).await?.is_none(), "it waits for a finalizer");
     Ok(())
 }
 
-/// `switchyard migrate hand-back --copies` on a worker.
-async fn hand_back(worker: &Cluster, more: &[&str]) -> anyhow::Result<Value> {
-    let kubeconfig = worker.kubeconfig().to_str().context("path")?;
-    let words =
-        ["switchyard", "--kubeconfig", kubeconfig, "migrate", "hand-back", "--copies", "--yes"];
+/// `switchyard migrate hand-back` on a cluster.
+pub(crate) async fn hand_back(cluster: &Cluster, more: &[&str]) -> anyhow::Result<Value> {
+    let kubeconfig = cluster.kubeconfig().to_str().context("path")?;
+    let words = ["switchyard", "--kubeconfig", kubeconfig, "migrate", "hand-back", "--yes"];
     let words = words.iter().chain(&["-o", "json"]).chain(more);
     let mut out = Vec::new();
     switchyard::run(switchyard::Args::try_parse_from(words)?, &mut out).await?;
