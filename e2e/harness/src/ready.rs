@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::ensure;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
@@ -13,7 +14,7 @@ use switchyard_api::conditions;
 use switchyard_api::v1beta2::{LocalQueue, MultiKueueCluster};
 
 use crate::wait::{eventually, never};
-use crate::{Cluster, http};
+use crate::{Cluster, JobBuilder, http};
 
 /// Waits until a program answers a request for `path` on this loopback port with success. `running` checks its process.
 ///
@@ -69,6 +70,27 @@ pub async fn pod_webhook(
         let made = pods.create(&dry, &probe).await?;
         let gates = made.spec.and_then(|spec| spec.scheduling_gates).unwrap_or_default();
         ensure!(!gates.is_empty(), "the pod is not gated");
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until the webhook of the hub marks new jobs of this queue as its own: the mark of a job cannot
+/// be changed later.
+///
+/// # Errors
+/// After the deadline.
+pub async fn job_webhook(
+    hub: &Cluster,
+    (namespace, queue): (&str, &str),
+    within: Duration,
+) -> anyhow::Result<()> {
+    let jobs: Api<Job> = Api::namespaced(hub.admin.clone(), namespace);
+    let probe = serde_json::from_value(JobBuilder::new(namespace, "probe").queue(queue).build())?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually(within, format!("the webhook of jobs on {}", hub.name()), async || {
+        let made = jobs.create(&dry, &probe).await?;
+        ensure!(made.spec.is_some_and(|spec| spec.managed_by.is_some()), "the job is not marked");
         Ok(())
     })
     .await

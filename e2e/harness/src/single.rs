@@ -13,6 +13,7 @@ use switchyard_api::v1beta1;
 
 use crate::fleet::programs::{self, SwitchyardProgram};
 use crate::process::Process;
+use crate::wait::eventually;
 use crate::{Cluster, ready};
 
 /// How long it may take to be ready, and to end.
@@ -81,14 +82,18 @@ impl Single {
         validating.delete(WEBHOOKS, &DeleteParams::default()).await?;
         let definitions: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
         for name in v1beta1::differing_definitions() {
-            let mut definition = definitions.get(&name).await?;
-            definition.spec.conversion = None;
-            for version in
-                definition.spec.versions.iter_mut().filter(|it| it.name == v1beta1::VERSION)
-            {
-                version.served = false;
-            }
-            definitions.replace(&name, &PostParams::default(), &definition).await?;
+            eventually(TIME, format!("{name} without {}", v1beta1::VERSION), async || {
+                let mut definition = definitions.get(&name).await?;
+                definition.spec.conversion = None;
+                for version in
+                    definition.spec.versions.iter_mut().filter(|it| it.name == v1beta1::VERSION)
+                {
+                    version.served = false;
+                }
+                // The API server, too, writes to definitions.
+                Ok(definitions.replace(&name, &PostParams::default(), &definition).await?)
+            })
+            .await?;
         }
         Ok(())
     }

@@ -133,7 +133,7 @@ fn drained_on_the_hub_it_stops_and_comes_back() {
             .await
             .unwrap();
         await_queue(fleet, tenant.name()).await;
-        tenant.submit(tenant.job("short").cpu("1").run_for(Duration::from_secs(20))).await.unwrap();
+        tenant.submit(tenant.job("short").cpu("1").run_forever()).await.unwrap();
         fleet.await_pods("east", tenant.name(), 1).await.unwrap();
         stop(fleet.hub(), tenant.name(), "HoldAndDrain").await;
         await_workload(&tenant, "no quota", |status| {
@@ -142,7 +142,14 @@ fn drained_on_the_hub_it_stops_and_comes_back() {
         .await;
         tenant.await_empty("east", SOON).await.unwrap();
         stop(fleet.hub(), tenant.name(), "None").await;
-        job::complete(&fleet.hub().admin, tenant.name(), "short", SOON).await.unwrap();
+        eventually(SOON, "its pods to end", async || {
+            job::pods_succeed(&fleet.worker("east").admin, tenant.name(), "short").await?;
+            let short = tenant.hub_jobs().get("short").await?;
+            ensure!(job::has_condition(&short, "Complete"), "{:?}", short.status);
+            Ok(())
+        })
+        .await
+        .unwrap();
         let finished = await_workload(&tenant, "finished", |status| {
             conditions::is_true(&status.conditions, "Finished")
         })

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 use switchyard::status::JobRow;
 use switchyard_api::names;
@@ -51,11 +51,16 @@ async fn runs_on(tenant: &Tenant<'_>, job: JobBuilder, name: &str, cluster: &str
         }
         assert!(left > 0, "{name} is on {:?}", row.cluster);
         tenant.hub_jobs().delete(name, &DeleteParams::background()).await.unwrap();
-        let found = async || {
-            ensure!(tenant.hub_jobs().get_opt(name).await?.is_none(), "it is still there");
+        let of = async |cluster: &str| {
+            let jobs = tenant.worker_jobs(cluster).list(&ListParams::default()).await?.items;
+            anyhow::Ok(jobs.iter().any(|job| job.name_any() == name))
+        };
+        let gone = async || {
+            ensure!(tenant.workload_of(name).await.is_err(), "its Workload is still there");
+            ensure!(!of("west").await? && !of("east").await?, "its copy is still there");
             Ok(())
         };
-        eventually(SOON, format!("{name} to be deleted"), found).await.unwrap();
+        eventually(SOON, format!("{name} to be deleted"), gone).await.unwrap();
     }
 }
 

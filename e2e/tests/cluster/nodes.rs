@@ -97,10 +97,12 @@ fn a_failed_container_fails_its_job_on_the_hub() {
         let pod = running_pod(worker, tenant.name()).await;
         let kubectl = Kubectl::new(worker);
         let namespace = tenant.name();
-        assert_eq!(
-            kubectl.run(&["logs", "-n", namespace, &pod]).unwrap(),
-            "printed by a container\n"
-        );
+        let log = async || {
+            let log = kubectl.run(&["logs", "-n", namespace, &pod])?;
+            ensure!(log == "printed by a container\n", "{log:?}");
+            Ok(())
+        };
+        eventually(SOON, "the container's log", log).await.unwrap();
         tenant
             .await_status("fails", "running", SOON, |row| row.state == JobState::Running)
             .await

@@ -71,7 +71,10 @@ impl<'a> TenantBuilder<'a> {
         // Wait for the queues: a Job created before the hub knows its queue gets no `managedBy`, which is immutable.
         for cluster in clusters.into_iter().chain([HUB]) {
             self.await_queue(cluster).await?;
+            // The API server refuses pods before their account exists.
+            self.fleet.worker(cluster).await_service_account(&self.name, "default").await?;
         }
+        ready::job_webhook(hub, (&self.name, QUEUE), READY).await?;
         Ok(Tenant { fleet: self.fleet, name: self.name })
     }
 
@@ -240,7 +243,12 @@ impl Tenant<'_> {
             .apply([queues::priority_class(&low, 1), queues::priority_class(&high, 100)])
             .await?;
         self.submit(self.job("urgent").priority_class(&low).run_forever()).await?;
-        self.fleet.await_pods(cluster, &self.name, 1).await?;
+        eventually(within, "urgent to run", async || {
+            let status = self.worker_jobs(cluster).get("urgent").await?.status;
+            ensure!(status.and_then(|status| status.active) == Some(1), "it does not run");
+            Ok(())
+        })
+        .await?;
         let before = self.await_priority(cluster, &low, 1, within).await?;
         let label = json!({"metadata": {"labels": {switchyard_api::names::PRIORITY_CLASS: high}}});
         let params = kube::api::PatchParams::default();

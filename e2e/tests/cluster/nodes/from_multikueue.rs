@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams};
@@ -51,10 +51,14 @@ fn commands_of_the_guide_move_a_manager_and_back() {
         let with_kueue = site.fill().await;
         site.preflight().await;
 
-        // Aborted in the gap, and after the last command.
+        // Aborted in the gap, before the hub starts, and after the last command.
         site.stop_manager();
         site.copy_kubeconfigs().await;
         site.abort();
+        kept(&with_kueue, &site.run(4, &["a", "b", "c", "d"]).await);
+        site.stop_manager();
+        site.install_without_images().await;
+        site.back().await;
         kept(&with_kueue, &site.run(4, &["a", "b", "c", "d"]).await);
         site.stop_manager();
         site.install().await;
@@ -140,6 +144,7 @@ impl<'a> Site<'a> {
         for name in WORKERS {
             ready::worker_cluster(self.hub(), name, WAIT).await.unwrap();
         }
+        ready::job_webhook(self.hub(), (namespace, "queue"), WAIT).await.unwrap();
     }
 
     fn kueue_becomes_ready(&self, cluster: &str) {
@@ -345,6 +350,14 @@ impl<'a> Site<'a> {
         assert_eq!(self.shell.run(kind), "LoadBalancer");
     }
 
+    /// The third step alone: CRDs, roles and webhooks are there, and the hub's pods cannot start.
+    async fn install_without_images(&self) {
+        self.copy_kubeconfigs().await;
+        let [.., install, _] = commands_of_manager();
+        let install = install.replace(" --wait", " --set global.imageRegistry=127.0.0.1:1/wrong");
+        self.shell.run(&install);
+    }
+
     /// Running jobs run on, those that end are seen, and those that wait start.
     async fn goes_on_with_switchyard(&self, with_kueue: &Places) {
         for name in WORKERS {
@@ -357,11 +370,17 @@ impl<'a> Site<'a> {
         self.are_gone(&["a"]).await;
         kept(&started, &self.run(4, &["b", "c"]).await);
         for job in ["b", "c"] {
-            let workload = self.workload(job).await.unwrap().unwrap();
-            let status = workload.status.clone().unwrap_or_default();
-            let evicted = conditions::find(&status.conditions, "Evicted");
-            assert!(evicted.is_none(), "{job}: {}", Tenant::told(&workload));
-            assert_eq!(status.dispatch.map(|dispatch| dispatch.attempt), Some(1), "{job}");
+            eventually(WAIT, format!("{job} as its first attempt"), async || {
+                let workload = self.workload(job).await?.context("no Workload")?;
+                let status = workload.status.clone().unwrap_or_default();
+                let evicted = conditions::find(&status.conditions, "Evicted");
+                assert!(evicted.is_none(), "{job}: {}", Tenant::told(&workload));
+                let attempt = status.dispatch.map(|dispatch| dispatch.attempt);
+                ensure!(attempt == Some(1), "attempt {attempt:?}");
+                Ok(())
+            })
+            .await
+            .unwrap();
         }
         self.one_waits_on_a_worker().await;
     }

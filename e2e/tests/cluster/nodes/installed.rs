@@ -149,9 +149,14 @@ async fn leader(cluster: &Cluster) -> anyhow::Result<String> {
 async fn is_drained(cluster: &Cluster, name: &str) {
     let kubectl = Kubectl::new(cluster);
     let node = cluster.real_node_name().unwrap();
-    let leading = leader(cluster).await.unwrap();
     kubectl.run(&["cordon", &node]).unwrap();
-    pods(cluster).evict(&leading, &EvictParams::default()).await.unwrap();
+    // The budget counts the pods a moment after they are ready.
+    let leading = eventually(SOON, "the pod that leads to be evicted", async || {
+        let leading = leader(cluster).await?;
+        pods(cluster).evict(&leading, &EvictParams::default()).await?;
+        Ok(leading)
+    });
+    let leading = leading.await.unwrap();
     eventually(SOON, "another pod to lead", async || {
         let now = leader(cluster).await?;
         ensure!(now != leading, "{now} leads");
@@ -165,7 +170,7 @@ async fn is_drained(cluster: &Cluster, name: &str) {
         "--ignore-daemonsets",
         "--delete-emptydir-data",
         "--force",
-        "--timeout=5s",
+        "--timeout=20s",
     ];
     let refused = kubectl.run(&drain).unwrap_err().to_string();
     assert!(refused.contains("violate the pod's disruption budget"), "{refused}");
