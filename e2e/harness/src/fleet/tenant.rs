@@ -69,8 +69,10 @@ impl<'a> TenantBuilder<'a> {
         hub.apply(queues::multikueue(&self.name, &clusters)).await?;
         hub.apply(self.queues(&self.hub, Some(&self.name))).await?;
         // Wait for the queues: a Job created before the hub knows its queue gets no `managedBy`, which is immutable.
+        // Wait for the service accounts: pods are refused before.
         for cluster in clusters.into_iter().chain([HUB]) {
             self.await_queue(cluster).await?;
+            self.fleet.worker(cluster).await_service_account(&self.name, "default").await?;
         }
         Ok(Tenant { fleet: self.fleet, name: self.name })
     }
