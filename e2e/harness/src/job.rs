@@ -23,6 +23,9 @@ pub const STOP_AFTER: &str = "e2e.switchyard.dev/stop-after";
 /// Label of a pod: the name of its Job.
 pub const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
+/// Longer than a pod takes to start on a busy machine.
+const STARTED: Duration = Duration::from_secs(60);
+
 /// Selects the pods of a Job.
 pub fn pods_of(name: &str) -> ListParams {
     ListParams::default().labels(&format!("{JOB_NAME}={name}"))
@@ -229,15 +232,26 @@ impl JobBuilder {
     }
 }
 
-/// Lets the pods of a Job succeed.
+/// Lets the pods of a Job succeed, once they have started: kwok would overwrite the end of a pending
+/// pod.
 ///
 /// # Errors
-/// When the API server refuses.
+/// When the API server refuses, or a pod does not start.
 pub async fn pods_succeed(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let ended = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
     for pod in pods.list(&pods_of(name)).await? {
-        pods.patch_status(&pod.name_any(), &PatchParams::default(), &ended).await?;
+        if pod.metadata.deletion_timestamp.is_some() {
+            continue;
+        }
+        let pod = pod.name_any();
+        eventually(STARTED, format!("pod {pod} to start"), async || {
+            let phase = pods.get(&pod).await?.status.and_then(|status| status.phase);
+            ensure!(phase.as_deref() != Some("Pending"), "it is pending");
+            Ok(())
+        })
+        .await?;
+        pods.patch_status(&pod, &PatchParams::default(), &ended).await?;
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use switchyard_e2e::{
 };
 
 /// Long enough for pods to start on a busy machine, and a short patience afterwards.
-const SECTIONS: &str = "waitForPodsReady: {timeout: 24s, recoveryTimeout: 2s, requeuingStrategy: {backoffBaseSeconds: 1}}";
+const SECTIONS: &str = "waitForPodsReady: {timeout: 60s, recoveryTimeout: 2s, requeuingStrategy: {backoffBaseSeconds: 1}}";
 const READY: &str = "All pods reached readiness and the workload is running";
 
 /// Two pods, and a pod that fails does not end the job.

@@ -149,6 +149,12 @@ impl<'a> Scene<'a> {
         assert_eq!(shown.spec.unwrap().node_name, None, "it has no node here");
     }
 
+    /// Ends a pod there, as its kubelet would.
+    async fn end(&self, name: &str, phase: &str) {
+        let ended = Patch::Merge(json!({"status": {"phase": phase}}));
+        self.there.patch_status(name, &Default::default(), &ended).await.unwrap();
+    }
+
     /// Has ended here, and nothing holds it any more.
     async fn ended(&self, name: &str, phase_: &str) {
         until(&self.here, name, "ended", |pod| phase(pod) == phase_ && pod.finalizers().is_empty())
@@ -212,9 +218,10 @@ fn a_pod_runs_on_a_worker_and_is_shown_here() {
         let fleet = fleet().await;
         futures::future::join_all(WORKERS.map(async |worker| {
             let scene = Scene::new(fleet, "pods", worker, "4").await;
-            for (name, code, end) in [("good", "0", "Succeeded"), ("bad", "1", "Failed")] {
-                scene.create(pod(name, "15s", &json!({"annotations": {EXIT_CODE: code}}))).await;
+            for (name, end) in [("good", "Succeeded"), ("bad", "Failed")] {
+                scene.create(pod(name, "forever", &json!({}))).await;
                 scene.runs(name).await;
+                scene.end(name, end).await;
                 scene.ended(name, end).await;
                 scene.finished(name, end).await;
                 scene.nothing_there().await;
@@ -248,10 +255,13 @@ fn a_group_of_pods_goes_whole_and_ends_with_its_last() {
         futures::future::join_all(WORKERS.map(async |worker| {
             let scene = Scene::new(fleet, "group", worker, "2").await;
             for name in ["a", "b"] {
-                scene.create(member(name, "15s", "0")).await;
+                scene.create(member(name, "forever", "0")).await;
             }
             for name in ["a", "b"] {
                 scene.runs(name).await;
+            }
+            for name in ["a", "b"] {
+                scene.end(name, "Succeeded").await;
             }
             for name in ["a", "b"] {
                 scene.ended(name, "Succeeded").await;

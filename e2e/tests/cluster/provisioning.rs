@@ -14,7 +14,7 @@ use kube::{
 use serde_json::{Value, json};
 use switchyard_api::v1beta2::{AdmissionCheck, ClusterQueue};
 use switchyard_e2e::fleet::Fleet;
-use switchyard_e2e::wait::eventually;
+use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
 
 const CONSUME: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
@@ -86,7 +86,7 @@ fn autoscaler(bed: &Bed) -> Autoscaler {
 async fn room_is_made(bed: &Bed) {
     let autoscaler = autoscaler(bed);
     let wanted = bed.job("wanted").annotation("provreq.kueue.x-k8s.io/ValidUntilSeconds", "0");
-    wanted.run_for(Duration::from_secs(15)).create(bed.admin()).await.unwrap();
+    wanted.run_forever().create(bed.admin()).await.unwrap();
     let name = request_name(bed, "wanted", 1).await;
     let request = autoscaler.asked(&name).await;
     assert_eq!(request.labels()["kueue.x-k8s.io/managed"], "true");
@@ -118,6 +118,13 @@ async fn room_is_made(bed: &Bed) {
     assert_eq!(template.spec.unwrap().node_selector.unwrap()["pool"], "gpu");
     // The state of the capacity does not matter once the pods are there.
     autoscaler.says(&name, "BookingExpired", true, "over").await;
+    always(Duration::from_secs(2), "the job keeps its quota", async || {
+        ensure!(!bed.is_true("wanted", "Evicted").await, "it is evicted");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    bed.pods_succeed("wanted").await;
     job::complete(bed.admin(), &bed.namespace, "wanted", WAIT).await.unwrap();
     autoscaler.gone(&name).await;
     let workload = bed.workload_of("wanted").await.name_any();
@@ -174,16 +181,10 @@ async fn room_is_taken_away(bed: &Bed) {
     bed.delete_job("revoked").await;
 }
 
-async fn stop_queue(bed: &Bed, policy: &str) {
-    let queues: Api<ClusterQueue> = Api::all(bed.admin().clone());
-    let patch = json!({"spec": {"stopPolicy": policy}});
-    queues.patch(&bed.name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-}
-
 /// A PodTemplate of the expected name whose owner a user has forged: the request asks for what the job has quota for.
 async fn a_forged_template_is_overwritten(bed: &Bed) {
     let autoscaler = autoscaler(bed);
-    stop_queue(bed, "Hold").await;
+    bed.stop_cluster_queue("Hold").await;
     bed.job("forged").create(bed.admin()).await.unwrap();
     let workload = bed.workload_of("forged").await;
     let request = request_name(bed, "forged", 1).await;
@@ -201,7 +202,7 @@ async fn a_forged_template_is_overwritten(bed: &Bed) {
         "template": {"spec": {"containers": [{"name": "forged", "image": "forged", "resources": resources}]}},
     });
     bed.cluster().apply([template]).await.unwrap();
-    stop_queue(bed, "None").await;
+    bed.stop_cluster_queue("None").await;
     let asked = autoscaler.asked(&request).await;
     let template = autoscaler.template_of(&asked).await;
     let containers = template.template.unwrap().spec.unwrap().containers;
@@ -242,8 +243,8 @@ fn jobs_wait_for_the_room_that_the_autoscaler_makes() {
         check_says(&bed, "False", "ProvisioningRequestNotSupported", "install the CRD").await;
         autoscaler::install(bed.cluster()).await;
         check_says(&bed, "True", "Active", "The admission check is active").await;
-        bed.apply(queue.build()).await;
-        bed.cluster().apply([flavor]).await.unwrap();
+        let local = queues::local_queue(&bed.namespace, "queue", &bed.name);
+        bed.cluster().apply([flavor, queue.build(), local]).await.unwrap();
 
         room_is_made(&bed).await;
         there_is_no_room(&bed).await;

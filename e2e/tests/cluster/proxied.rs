@@ -12,9 +12,12 @@ use serde_json::{Value, json};
 use switchyard::join_token::JoinToken;
 use switchyard_e2e::fleet::Fleet;
 use switchyard_e2e::wait::eventually;
-use switchyard_e2e::{ClusterSpec, Environment, NodeSpec, Process, fixture, job, paths, queues};
+use switchyard_e2e::{
+    ClusterSpec, Environment, NodeSpec, Process, fixture, job, paths, queues, ready,
+};
 
-const SOON: Duration = Duration::from_secs(60);
+/// Longer than the agent's longest back-off, and the time that a busy machine adds.
+const SOON: Duration = Duration::from_secs(120);
 const TARGET: &str = "hub.proxied.test:7443";
 
 /// A fleet whose agent is not started, a proxy to its hub, and a token with the hub's name there.
@@ -106,7 +109,7 @@ fn refusal_of_a_proxy_is_logged_with_its_mend() {
         // The token is still valid: it was sent nowhere.
         proxy.refuse(None);
         proxy.accept("agent:wrong");
-        fleet.connected("west").await.unwrap();
+        ready::worker_cluster(fleet.hub(), "west", SOON).await.unwrap();
     });
 }
 

@@ -26,11 +26,10 @@ fn a_killed_hub_loses_no_job_and_runs_none_twice() {
     fixture::run(async {
         let _turn = ONE_AT_A_TIME.lock().await;
         let fleet = fleet().await;
-        let tenant = queued_and_running(fleet, "hub-dies").await;
-        let made = watch_pods(fleet, &tenant);
+        let (tenant, made) = queued_and_running(fleet, "hub-dies").await;
         fleet.kill(HUB);
         // While it is away, jobs end on the worker.
-        fleet.await_pods("west", tenant.name(), 0).await.unwrap();
+        end_running(fleet, &tenant).await;
         fleet.start_hub().await.unwrap();
         all_complete_once(fleet, &tenant, made).await;
     });
@@ -41,18 +40,17 @@ fn a_killed_agent_loses_no_job_and_runs_none_twice() {
     fixture::run(async {
         let _turn = ONE_AT_A_TIME.lock().await;
         let fleet = fleet().await;
-        let tenant = queued_and_running(fleet, "agent-dies").await;
-        let made = watch_pods(fleet, &tenant);
+        let (tenant, made) = queued_and_running(fleet, "agent-dies").await;
         fleet.kill("west");
         // While it is away, jobs end beside it.
-        fleet.await_pods("west", tenant.name(), 0).await.unwrap();
+        end_running(fleet, &tenant).await;
         fleet.restart_agent("west").unwrap();
         all_complete_once(fleet, &tenant, made).await;
     });
 }
 
-/// Half of the jobs run on west, the others wait for quota.
-async fn queued_and_running<'a>(fleet: &'a Fleet, stem: &str) -> Tenant<'a> {
+/// Half of the jobs run on west, the others wait for quota. Also gives the task that counts pods.
+async fn queued_and_running<'a>(fleet: &'a Fleet, stem: &str) -> (Tenant<'a>, JoinHandle<usize>) {
     let tenant = fleet
         .tenant(stem)
         .hub(&[("cpu", "4")])
@@ -60,14 +58,31 @@ async fn queued_and_running<'a>(fleet: &'a Fleet, stem: &str) -> Tenant<'a> {
         .make()
         .await
         .unwrap();
-    for i in 0..JOBS {
-        tenant
-            .submit(tenant.job(&format!("job-{i}")).cpu("1").run_for(Duration::from_secs(8)))
-            .await
-            .unwrap();
+    let made = watch_pods(fleet, &tenant);
+    let job = |i: usize| tenant.job(&format!("job-{i}")).cpu("1");
+    for i in 0..JOBS / 2 {
+        tenant.submit(job(i).run_forever()).await.unwrap();
     }
     fleet.await_pods("west", tenant.name(), JOBS / 2).await.unwrap();
-    tenant
+    for i in JOBS / 2..JOBS {
+        tenant.submit(job(i).run_for(Duration::from_secs(8))).await.unwrap();
+        let name = format!("job-{i}");
+        eventually(SOON, format!("the Workload of {name}"), async || {
+            tenant.workload_of(&name).await
+        })
+        .await
+        .unwrap();
+    }
+    (tenant, made)
+}
+
+/// Ends the jobs that run on west.
+async fn end_running(fleet: &Fleet, tenant: &Tenant<'_>) {
+    for i in 0..JOBS / 2 {
+        let (west, name) = (&fleet.worker("west").admin, format!("job-{i}"));
+        job::pods_succeed(west, tenant.name(), &name).await.unwrap();
+    }
+    fleet.await_pods("west", tenant.name(), 0).await.unwrap();
 }
 
 /// Each job completes on the hub, and the worker made one pod for each: none ran twice.

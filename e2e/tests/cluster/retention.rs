@@ -20,7 +20,7 @@ use tokio::sync::Mutex;
 
 /// Long enough for a pod to start on a busy machine, twice.
 const SECTIONS: &str =
-    "waitForPodsReady: {timeout: 5s, requeuingStrategy: {backoffLimitCount: 1, backoffBaseSeconds: 2}}
+    "waitForPodsReady: {timeout: 10s, requeuingStrategy: {backoffLimitCount: 1, backoffBaseSeconds: 2}}
 objectRetentionPolicies: {workloads: {afterFinished: 1s, afterDeactivatedByKueue: 1s}}";
 
 /// All that one workload ever was, in order.
@@ -187,9 +187,9 @@ fn what_has_finished_is_forgotten_and_its_job_stays() {
     fixture::run(async {
         let bed = Bed::configured("done", SECTIONS).await;
         bed.simple(&[("cpu", "1")]).await;
-        let ends = bed.job("ends").run_for(Duration::from_millis(100));
-        ends.create(bed.admin()).await.unwrap();
+        bed.job("ends").run_forever().create(bed.admin()).await.unwrap();
         let name = bed.workload_of("ends").await.metadata.name.unwrap();
+        bed.pods_succeed("ends").await;
         job::complete(bed.admin(), &bed.namespace, "ends", WAIT).await.unwrap();
         bed.no_workloads().await;
         bed.event(&name, "Deleted", "Deleted finished workload due to elapsed retention").await;
@@ -265,7 +265,7 @@ fn what_a_hub_has_sent_is_forgotten_on_the_hub() {
         let late =
             tenant.job("late").label("kueue.x-k8s.io/max-exec-time-seconds", "15").run_forever();
         tenant.submit(late).await.unwrap();
-        fleet.await_pods("west", tenant.name(), 1).await.unwrap();
+        events::told(&fleet.worker("west").admin, "late", "SuccessfulCreate", "Created pod").await;
         events::told(hub, "late", "Deleted", "Deleted job: deactivation retention period expired")
             .await;
         job_is_gone(&tenant.hub_jobs(), "late").await;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -15,8 +14,6 @@ use serde_json::Value;
 use super::{Cluster, SETTLE_TIME, start};
 use crate::wait::eventually;
 
-/// How long a kind may take until it is served after its CRD is established.
-const DISCOVERY_TIME: Duration = Duration::from_secs(10);
 /// The field manager of tests.
 const MANAGER: &str = "switchyard-e2e";
 
@@ -120,8 +117,9 @@ impl Cluster {
         let version: GroupVersion =
             api_version.parse().with_context(|| format!("apiVersion {api_version}"))?;
         let gvk = GroupVersionKind::gvk(&version.group, &version.version, kind);
+        // A kind is served some time after its CRD is established.
         let found =
-            eventually(DISCOVERY_TIME, format!("{} to serve {kind}", self.name()), async || {
+            eventually(SETTLE_TIME, format!("{} to serve {kind}", self.name()), async || {
                 Ok(pinned_kind(&self.admin, &gvk).await?)
             });
         let (resource, capabilities) = found.await?;

@@ -69,9 +69,9 @@ impl<'a> TenantBuilder<'a> {
         hub.apply(queues::multikueue(&self.name, &clusters)).await?;
         hub.apply(self.queues(&self.hub, Some(&self.name))).await?;
         // Wait for the queues: a Job created before the hub knows its queue gets no `managedBy`, which is immutable.
+        // Wait for the service accounts: pods are refused before.
         for cluster in clusters.into_iter().chain([HUB]) {
             self.await_queue(cluster).await?;
-            // The API server refuses pods before their account exists.
             self.fleet.worker(cluster).await_service_account(&self.name, "default").await?;
         }
         ready::job_webhook(hub, (&self.name, QUEUE), READY).await?;

@@ -19,7 +19,7 @@ use switchyard_api::{
 use switchyard_config::{self as config, Configuration};
 use switchyard_controller::{Handle, Options};
 use switchyard_e2e::{
-    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, queues, wait,
+    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, job, queues, wait,
 };
 use tokio::sync::OnceCell;
 
@@ -304,6 +304,12 @@ impl Bed {
         wait::eventually(WAIT, format!("pods of job {name}"), check).await.unwrap()
     }
 
+    /// Lets the pods of a job succeed, once it has some.
+    pub(crate) async fn pods_succeed(&self, name: &str) {
+        self.running(name).await;
+        job::pods_succeed(self.admin(), &self.namespace, name).await.unwrap();
+    }
+
     pub(crate) async fn patch_job(&self, name: &str, patch: Value) {
         let api: Api<Job> = Api::namespaced(self.admin().clone(), &self.namespace);
         api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
@@ -364,8 +370,9 @@ impl Bed {
                     .status
                     .map(|status| status.conditions)
                     .unwrap_or_default();
-                let active = conditions::find(&known, "Active").map(|it| it.status.as_str());
-                ensure!(active == Some("False"), "Active={active:?}");
+                let active = conditions::find(&known, "Active")
+                    .map(|it| (it.status.as_str(), it.reason.as_str()));
+                ensure!(active == Some(("False", "Stopped")), "Active={active:?}");
                 Ok(())
             };
             wait::eventually(WAIT, format!("ClusterQueue {} to be stopped", self.name), stopped)

@@ -7,6 +7,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::Value;
+use switchyard_api::names;
 use switchyard_api::v1beta2::{ClusterQueue, ClusterQueueStatus, Cohort, FlavorUsage, Workload};
 use switchyard_e2e::{JobBuilder, queues, wait};
 
@@ -120,6 +121,16 @@ impl Bed {
     pub(crate) async fn finalizers(&self, kind: &str, name: &str) -> Vec<String> {
         let object = self.cluster_api(kind).await.get(name).await.unwrap();
         object.metadata.finalizers.unwrap_or_default()
+    }
+
+    /// Waits until a cluster-wide object has the finalizer that keeps it while it is in use.
+    pub(crate) async fn kept_in_use(&self, kind: &str, name: &str) {
+        let check = async || {
+            let finalizers = self.finalizers(kind, name).await;
+            ensure!(finalizers.iter().any(|it| it == names::RESOURCE_IN_USE), "{finalizers:?}");
+            Ok(())
+        };
+        wait::eventually(WAIT, format!("the finalizer of {kind} {name}"), check).await.unwrap();
     }
 
     /// Changes a Cohort of this test.

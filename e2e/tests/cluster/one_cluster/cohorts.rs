@@ -188,8 +188,10 @@ fn deleted_queues_and_flavors_in_use_stay_and_say_why() {
         bed.admitted(&jobs, 2).await;
         let workload = bed.workload_of(&jobs[1]).await.metadata.name.unwrap();
 
-        bed.delete("ClusterQueue", &bed.part("q")).await;
-        bed.delete("ResourceFlavor", &bed.name).await;
+        for (kind, name) in [("ClusterQueue", &bed.part("q")), ("ResourceFlavor", &bed.name)] {
+            bed.kept_in_use(kind, name).await;
+            bed.delete(kind, name).await;
+        }
         let waits = format!("its quota is held by 2 workloads: {}/", bed.namespace);
         bed.event(&bed.part("q"), "DeletionWaits", &waits).await;
         let waits =

@@ -32,8 +32,9 @@ fn partially_admitted_job_starts_smaller_and_is_restored() {
     fixture::run(async {
         let bed = Bed::new("partial").await;
         let flavor = queues::ResourceFlavor::new(&bed.name).node_label("pool", "gpu").build();
-        bed.simple(&[("cpu", "3")]).await;
-        bed.cluster().apply([flavor]).await.unwrap();
+        let queue = queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "3")]).build();
+        let local = queues::local_queue(&bed.namespace, "queue", &bed.name);
+        bed.cluster().apply([flavor, queue, local]).await.unwrap();
         let before = bed
             .job("a")
             .cpu("1")
@@ -239,6 +240,7 @@ fn slots_that_no_pod_needs_any_more_go_to_others() {
             .create(bed.admin())
             .await
             .unwrap();
+        bed.expect_true("a", "QuotaReserved").await;
         bed.job("b")
             .cpu("2")
             .run_for(Duration::from_millis(100))

@@ -44,16 +44,30 @@ impl<'a> Replicas<'a> {
 
     /// The cluster that all its replicas are on, once they are so many and each has one.
     pub(super) async fn cluster(&self, replicas: usize) -> String {
-        let check = async || {
-            let all = self.tenant.hub_workloads().list(&Default::default()).await?.items;
-            let clusters: Vec<_> =
-                all.iter().filter_map(|it| it.status.as_ref()?.cluster_name.clone()).collect();
-            ensure!(all.len() == replicas && clusters.len() == replicas, "{all:?}");
-            Ok(clusters)
-        };
+        let check = async || self.clusters(replicas).await;
         let clusters = eventually(SOON, "a cluster for each replica", check).await.unwrap();
         assert!(clusters.iter().all(|cluster| *cluster == clusters[0]), "{clusters:?}");
         clusters[0].clone()
+    }
+
+    /// The cluster that all its replicas are on, once all have left this one.
+    async fn cluster_after(&self, replicas: usize, left: &str) -> String {
+        let check = async || {
+            let clusters = self.clusters(replicas).await?;
+            let together = clusters.iter().all(|cluster| *cluster == clusters[0]);
+            ensure!(together && clusters[0] != left, "{clusters:?}");
+            Ok(clusters[0].clone())
+        };
+        eventually(SOON, format!("all replicas to leave {left}"), check).await.unwrap()
+    }
+
+    /// The cluster of each replica.
+    async fn clusters(&self, replicas: usize) -> anyhow::Result<Vec<String>> {
+        let all = self.tenant.hub_workloads().list(&Default::default()).await?.items;
+        let clusters: Vec<_> =
+            all.iter().filter_map(|it| it.status.as_ref()?.cluster_name.clone()).collect();
+        ensure!(all.len() == replicas && clusters.len() == replicas, "{all:?}");
+        Ok(clusters)
     }
 
     /// The copy on the worker, once it has so many replicas.
@@ -289,8 +303,7 @@ fn all_replicas_leave_a_worker_together_and_go_to_another() {
         queues.patch(tenant.name(), &PatchParams::default(), &Patch::Merge(stopped)).await.unwrap();
         tenant.await_empty(&before, SOON).await.unwrap();
         none_left(&there, "there").await;
-        let after = set.cluster(2).await;
-        assert_ne!(before, after);
+        let after = set.cluster_after(2, &before).await;
         set.copy(&after, 2).await;
         set.delete().await;
         tenant.await_empty(&after, SOON).await.unwrap();

@@ -8,18 +8,23 @@ use switchyard_e2e::job::START_AFTER;
 
 use super::replicas::Replicas;
 use super::*;
+use crate::common::await_reported;
 use crate::trouble::{command, why};
 
-/// A tenant with room on both workers.
+/// A tenant with room on both workers, as the hub knows.
 async fn tenant<'a>(fleet: &'a Fleet, stem: &str) -> Tenant<'a> {
     let quota = [("cpu", "4")];
     let tenant = fleet.tenant(stem).hub(&quota).worker("west", &quota).worker("east", &quota);
-    tenant.make().await.unwrap()
+    let tenant = tenant.make().await.unwrap();
+    for worker in WORKERS {
+        await_reported(fleet, &tenant, worker, &[(tenant.name(), "4")]).await;
+    }
+    tenant
 }
 
 /// Annotations of an object that moves once.
 fn moves_once() -> Value {
-    json!({names::ON_STUCK: "20s/1"})
+    json!({names::ON_STUCK: "40s/1"})
 }
 
 /// Waits until the condition of a Workload is such, and gives its message.
@@ -53,10 +58,15 @@ async fn moved(workloads: &Api<Workload>, name: &str, from: &str) -> String {
     eventually(SOON, format!("{name} on {}", other(from)), check).await.unwrap()
 }
 
-/// The line of an object in `get jobs`.
-async fn line(fleet: &Fleet, tenant: &Tenant<'_>, name: &str) -> String {
-    let jobs = command(fleet, &["get", "jobs", "-n", tenant.name()]).await;
-    jobs.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned()
+/// Waits until the line of an object in `get jobs` has these words.
+async fn shows(fleet: &Fleet, tenant: &Tenant<'_>, name: &str, words: &[&str]) {
+    let check = async || {
+        let jobs = command(fleet, &["get", "jobs", "-n", tenant.name()]).await;
+        let line = jobs.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        ensure!(words.iter().all(|it| line.contains(it)), "{line}");
+        Ok(())
+    };
+    eventually(SOON, format!("{words:?} in the line of {name}"), check).await.unwrap();
 }
 
 fn accounts(cluster: &Cluster, tenant: &Tenant<'_>) -> Api<ServiceAccount> {
@@ -66,6 +76,27 @@ fn accounts(cluster: &Cluster, tenant: &Tenant<'_>) -> Api<ServiceAccount> {
 async fn create_account(cluster: &Cluster, tenant: &Tenant<'_>) {
     let account = serde_json::from_value(json!({"metadata": {"name": "builder"}})).unwrap();
     accounts(cluster, tenant).create(&PostParams::default(), &account).await.unwrap();
+}
+
+/// Deletes the account, and waits until the API server refuses pods that use it.
+async fn delete_account(cluster: &Cluster, tenant: &Tenant<'_>) {
+    accounts(cluster, tenant).delete("builder", &DeleteParams::default()).await.unwrap();
+    let container = json!({"name": "c", "image": "i"});
+    let probe = serde_json::from_value(json!({
+        "metadata": {"name": "probe"},
+        "spec": {"serviceAccountName": "builder", "containers": [container]},
+    }))
+    .unwrap();
+    let (pods, dry) =
+        (pods(cluster, tenant.name()), PostParams { dry_run: true, ..PostParams::default() });
+    let refused = async || {
+        let made = pods.create(&dry, &probe).await;
+        let words = "serviceaccount \"builder\" not found";
+        let is_refused = made.as_ref().is_err_and(|error| error.to_string().contains(words));
+        ensure!(is_refused, "{made:?}");
+        Ok(())
+    };
+    eventually(SOON, "a pod without an account to be refused", refused).await.unwrap();
 }
 
 /// Lets pods with this node selector run on a worker.
@@ -119,23 +150,24 @@ fn stateful_set_without_ready_pod_moves_and_shows_trouble() {
         let second = fleet.worker(other(first));
         let words = [": Unschedulable", "it stays, as onStuck has moved it 1 times"];
         said(&workloads, &name, TRUE, &words).await;
-        let why = why(fleet, &tenant, "db").await;
-        assert!(why.starts_with("Verdict:   Admitted, and in trouble: on \""), "{why}");
-        let shown = line(fleet, &tenant, "db").await;
-        assert!(shown.contains(" 0/2 ") && shown.contains("Unschedulable"), "{shown}");
+        let verdict = async || {
+            let why = why(fleet, &tenant, "db").await;
+            ensure!(why.starts_with("Verdict:   Admitted, and in trouble: on \""), "{why}");
+            Ok(())
+        };
+        eventually(SOON, "the verdict", verdict).await.unwrap();
+        shows(fleet, &tenant, "db", &[" 0/2 ", "Unschedulable"]).await;
         label_node(second, "for", tenant.name()).await;
         said(&workloads, &name, FALSE, &["Resolved"]).await;
 
         // The account of its pods goes, then one pod, then the other.
         let there = pods(second, tenant.name());
         until(&there, "db-1", "running", |pod| phase(pod) == "Running").await;
-        let accounts = accounts(second, &tenant);
-        accounts.delete("builder", &DeleteParams::default()).await.unwrap();
+        delete_account(second, &tenant).await;
         delete_pod(&there, "db-1").await;
         let words = ["FailedCreate", "serviceaccount \"builder\" not found"];
         said(&workloads, &name, TRUE, &words).await;
-        let shown = line(fleet, &tenant, "db").await;
-        assert!(shown.contains(" 1/2 ") && shown.contains("FailedCreate"), "{shown}");
+        shows(fleet, &tenant, "db", &["FailedCreate"]).await;
         delete_pod(&there, "db-0").await;
         let words = ["FailedCreate", "it stays, as onStuck has moved it 1 times"];
         said(&workloads, &name, TRUE, &words).await;
@@ -193,8 +225,7 @@ fn leader_worker_set_without_ready_pod_moves_whole() {
         lacks_image(&there, "llm-0-1").await;
         let words = [": ImagePull", "pod llm-0-1: ", "it stays, as onStuck has moved it 1 times"];
         said(&workloads, &first, TRUE, &words).await;
-        let shown = line(fleet, &tenant, "llm").await;
-        assert!(shown.contains(" 0/1 "), "{shown}");
+        shows(fleet, &tenant, "llm", &[" 0/1 "]).await;
         let ready = json!({"type": "Ready", "status": "True"});
         let runs = json!({"phase": "Running", "conditions": [ready]});
         report_status(&there, "llm-1-1", runs).await;

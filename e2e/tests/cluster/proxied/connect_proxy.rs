@@ -120,7 +120,8 @@ async fn pass(mut caller: TcpStream, shared: Arc<Shared>) {
     let mut backend = TcpStream::connect(&shared.backend).await.unwrap();
     caller.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.unwrap();
     let mut hello = vec![0; 4096];
-    let Ok(length) = caller.read(&mut hello).await else { return };
+    // A caller may hang up before its hello.
+    let Ok(length @ 1..) = caller.read(&mut hello).await else { return };
     hello.truncate(length);
     let _ = backend.write_all(&hello).await;
     shared.state.lock().unwrap().hellos.push(hello);

@@ -87,8 +87,10 @@ fn a_queue_in_use_outlives_its_deletion() {
         bed.simple(&[("cpu", "1")]).await;
         bed.job("a").cpu("1").run_forever().create(bed.admin()).await.unwrap();
         bed.running("a").await;
-        bed.delete("ClusterQueue", &bed.name).await;
-        bed.delete("ResourceFlavor", &bed.name).await;
+        for kind in ["ClusterQueue", "ResourceFlavor"] {
+            bed.kept_in_use(kind, &bed.name).await;
+            bed.delete(kind, &bed.name).await;
+        }
         bed.cluster_queue_condition(
             "False",
             "Terminating",

@@ -17,10 +17,15 @@ fn jobs_run_in_order_as_quota_allows() {
             "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor {}, 1 more needed",
             bed.name
         );
-        for (name, seconds) in [("a", 15), ("b", 15), ("c", 1), ("d", 1)] {
+        for name in ["a", "b"] {
+            bed.job(name).cpu("1").run_forever().create(bed.admin()).await.unwrap();
+            bed.expect_true(name, "Admitted").await;
+            bed.next_second().await;
+        }
+        for name in ["c", "d"] {
             bed.job(name)
                 .cpu("1")
-                .run_for(Duration::from_secs(seconds))
+                .run_for(Duration::from_secs(1))
                 .create(bed.admin())
                 .await
                 .unwrap();
@@ -42,6 +47,9 @@ fn jobs_run_in_order_as_quota_allows() {
         )
         .await;
         bed.expect("a", "Admitted", "True", "Admitted", "The workload is admitted").await;
+        bed.pods_succeed("a").await;
+        bed.expect_true("c", "Admitted").await;
+        bed.pods_succeed("b").await;
         for name in ["a", "b", "c", "d"] {
             job::complete(bed.admin(), &bed.namespace, name, WAIT).await.unwrap();
             bed.expect_true(name, "Finished").await;
@@ -76,12 +84,7 @@ fn flavors_are_tried_in_order_and_select_nodes() {
             .await
             .unwrap();
         for name in ["first", "second"] {
-            bed.job(name)
-                .cpu("1")
-                .run_for(Duration::from_secs(10))
-                .create(bed.admin())
-                .await
-                .unwrap();
+            bed.job(name).cpu("1").run_forever().create(bed.admin()).await.unwrap();
             bed.expect_true(name, "Admitted").await;
         }
         let (first, second) = (bed.running("first").await, bed.running("second").await);
@@ -102,7 +105,10 @@ fn flavors_are_tried_in_order_and_select_nodes() {
             .await
             .unwrap();
         job::complete(bed.admin(), &bed.namespace, "picky", WAIT).await.unwrap();
-        job::complete(bed.admin(), &bed.namespace, "first", WAIT).await.unwrap();
+        for name in ["first", "second"] {
+            bed.pods_succeed(name).await;
+            job::complete(bed.admin(), &bed.namespace, name, WAIT).await.unwrap();
+        }
     });
 }
 
@@ -165,7 +171,6 @@ fn higher_priority_goes_first() {
         bed.job("holder").cpu("1").run_forever().create(bed.admin()).await.unwrap();
         bed.expect_true("holder", "Admitted").await;
         bed.job("low").cpu("1").run_for(Duration::from_secs(1)).create(bed.admin()).await.unwrap();
-        bed.workload_of("low").await;
         bed.job("high")
             .cpu("1")
             .priority_class(&high)
@@ -173,7 +178,8 @@ fn higher_priority_goes_first() {
             .create(bed.admin())
             .await
             .unwrap();
-        bed.workload_of("high").await;
+        // Both are queued before the quota is free.
+        bed.queue_status(2, 1, 1).await;
         bed.delete_job("holder").await;
         for name in ["high", "low"] {
             job::complete(bed.admin(), &bed.namespace, name, WAIT).await.unwrap();
@@ -196,13 +202,12 @@ fn a_higher_priority_preempts_where_the_queue_lets_it() {
                 .build(),
         )
         .await;
-        let low = bed.job("low").cpu("1").run_for(Duration::from_secs(10));
-        low.create(bed.admin()).await.unwrap();
+        bed.job("low").cpu("1").run_forever().create(bed.admin()).await.unwrap();
         bed.running("low").await;
         bed.job("high")
             .cpu("1")
             .priority_class(&high)
-            .run_for(Duration::from_secs(10))
+            .run_forever()
             .create(bed.admin())
             .await
             .unwrap();
@@ -211,6 +216,7 @@ fn a_higher_priority_preempts_where_the_queue_lets_it() {
         bed.running("high").await;
         bed.suspended("low", true).await;
         for name in ["high", "low"] {
+            bed.pods_succeed(name).await;
             job::complete(bed.admin(), &bed.namespace, name, WAIT).await.unwrap();
         }
         let preempted = bed.workload_of("high").await.metadata.uid.unwrap();

@@ -113,7 +113,6 @@ fn the_maximum_execution_time_ends_a_job() {
             .create(bed.admin())
             .await
             .unwrap();
-        bed.running("a").await;
         let message = "The workload is deactivated due to exceeding the maximum execution time";
         bed.expect("a", "Evicted", "True", "DeactivatedDueToMaximumExecutionTimeExceeded", message)
             .await;

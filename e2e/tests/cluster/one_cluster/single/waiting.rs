@@ -15,7 +15,7 @@ fn plain_job_without_webhook_is_suspended_by_reconciler() {
     fixture::run(async {
         let bed = Bed::new("plain").await;
         bed.simple(&[("cpu", "1")]).await;
-        bed.plain_job("a").cpu("2").create(bed.admin()).await.unwrap();
+        bed.plain_job("a").cpu("2").run_forever().create(bed.admin()).await.unwrap();
         bed.suspended("a", true).await;
         bed.plain_job("b")
             .cpu("1")
