@@ -3,7 +3,8 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
@@ -13,7 +14,7 @@ use switchyard_api::conditions;
 use switchyard_api::v1beta2::{LocalQueue, MultiKueueCluster};
 
 use crate::wait::{eventually, never};
-use crate::{Cluster, http};
+use crate::{Cluster, JobBuilder, http};
 
 /// Waits until a program answers a request for `path` on this loopback port with success. `running` checks its process.
 ///
@@ -69,6 +70,47 @@ pub async fn pod_webhook(
         let made = pods.create(&dry, &probe).await?;
         let gates = made.spec.and_then(|spec| spec.scheduling_gates).unwrap_or_default();
         ensure!(!gates.is_empty(), "the pod is not gated");
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until the webhook suspends new Jobs with a queue.
+///
+/// # Errors
+/// After the deadline.
+pub async fn job_webhook(
+    cluster: &Cluster,
+    namespace: &str,
+    within: Duration,
+) -> anyhow::Result<()> {
+    let jobs: Api<Job> = Api::namespaced(cluster.admin.clone(), namespace);
+    let probe = serde_json::from_value(JobBuilder::new(namespace, "probe").queue("none").build())?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually(within, format!("the webhook of Jobs on {}", cluster.name()), async || {
+        let suspended = jobs.create(&dry, &probe).await?.spec.and_then(|spec| spec.suspend);
+        ensure!(suspended == Some(true), "suspend is {suspended:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until the validating webhooks refuse a wrong ResourceFlavor.
+///
+/// # Errors
+/// After the deadline.
+pub async fn validating_webhooks(cluster: &Cluster, within: Duration) -> anyhow::Result<()> {
+    let (api_version, kind) = ("kueue.x-k8s.io/v1beta2", "ResourceFlavor");
+    let flavors = cluster.dynamic(api_version, kind, "").await?;
+    let wrong = serde_json::from_value(json!({
+        "apiVersion": api_version, "kind": kind, "metadata": {"name": "probe"},
+        "spec": {"nodeLabels": {"a": "not a value"}},
+    }))?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually(within, format!("the validating webhooks on {}", cluster.name()), async || {
+        let answer = flavors.create(&dry, &wrong).await;
+        let error = answer.err().context("the wrong flavor is accepted")?.to_string();
+        ensure!(error.contains("denied the request"), "{error}");
         Ok(())
     })
     .await
