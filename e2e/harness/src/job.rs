@@ -256,6 +256,31 @@ pub async fn pods_succeed(client: &Client, namespace: &str, name: &str) -> anyho
     Ok(())
 }
 
+/// As [`pods_succeed`], once the Job has pods and all of them run.
+///
+/// # Errors
+/// After the deadline: the phases of its pods.
+pub async fn running_pods_succeed(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    within: Duration,
+) -> anyhow::Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    eventually(within, format!("the pods of {name} to run"), async || {
+        let found = pods.list(&pods_of(name)).await?.items;
+        let phases: Vec<Option<&str>> = found
+            .iter()
+            .map(|pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()))
+            .collect();
+        let run = !phases.is_empty() && phases.iter().all(|phase| *phase == Some("Running"));
+        ensure!(run, "{phases:?}");
+        Ok(())
+    })
+    .await?;
+    pods_succeed(client, namespace, name).await
+}
+
 /// Whether a Job's condition of this type is True.
 pub fn has_condition(job: &batch::Job, kind: &str) -> bool {
     let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -80,7 +80,7 @@ pub async fn pod_webhook(
 ///
 /// # Errors
 /// After the deadline.
-pub async fn job_webhook(
+pub async fn managed_by_webhook(
     hub: &Cluster,
     (namespace, queue): (&str, &str),
     within: Duration,
@@ -91,6 +91,47 @@ pub async fn job_webhook(
     eventually(within, format!("the webhook of jobs on {}", hub.name()), async || {
         let made = jobs.create(&dry, &probe).await?;
         ensure!(made.spec.is_some_and(|spec| spec.managed_by.is_some()), "the job is not marked");
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until the webhook suspends new Jobs with a queue.
+///
+/// # Errors
+/// After the deadline.
+pub async fn job_webhook(
+    cluster: &Cluster,
+    namespace: &str,
+    within: Duration,
+) -> anyhow::Result<()> {
+    let jobs: Api<Job> = Api::namespaced(cluster.admin.clone(), namespace);
+    let probe = serde_json::from_value(JobBuilder::new(namespace, "probe").queue("none").build())?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually(within, format!("the webhook of Jobs on {}", cluster.name()), async || {
+        let suspended = jobs.create(&dry, &probe).await?.spec.and_then(|spec| spec.suspend);
+        ensure!(suspended == Some(true), "suspend is {suspended:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until the validating webhooks refuse a wrong ResourceFlavor.
+///
+/// # Errors
+/// After the deadline.
+pub async fn validating_webhooks(cluster: &Cluster, within: Duration) -> anyhow::Result<()> {
+    let (api_version, kind) = ("kueue.x-k8s.io/v1beta2", "ResourceFlavor");
+    let flavors = cluster.dynamic(api_version, kind, "").await?;
+    let wrong = serde_json::from_value(json!({
+        "apiVersion": api_version, "kind": kind, "metadata": {"name": "probe"},
+        "spec": {"nodeLabels": {"a": "not a value"}},
+    }))?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually(within, format!("the validating webhooks on {}", cluster.name()), async || {
+        let answer = flavors.create(&dry, &wrong).await;
+        let error = answer.err().context("the wrong flavor is accepted")?.to_string();
+        ensure!(error.contains("denied the request"), "{error}");
         Ok(())
     })
     .await

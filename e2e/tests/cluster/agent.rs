@@ -16,7 +16,7 @@ use switchyard_api::v1beta2::{LocalQueue, Workload};
 use switchyard_config::Configuration;
 use switchyard_controller::{Handle, Options, Role};
 use switchyard_e2e::{
-    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, queues, wait,
+    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, job, queues, wait,
 };
 use switchyard_jobs::{RemoteMeta, kind_for};
 use switchyard_proto::v1::{
@@ -332,7 +332,7 @@ fn job_is_reserved_run_and_collected() {
     fixture::run(async {
         let mut hub = Hub::start("whole").await;
         hub.quota("2").await;
-        hub.payload("u1", hub.job("a").run_for(Duration::from_millis(300))).await;
+        hub.payload("u1", hub.job("a").run_forever()).await;
         hub.want("u1", 1, Phase::Reserve).await;
         hub.until("u1", State::Reserved).await;
         assert!(
@@ -341,6 +341,7 @@ fn job_is_reserved_run_and_collected() {
         );
         hub.want("u1", 1, Phase::Run).await;
         hub.until("u1", State::Running).await;
+        job::running_pods_succeed(&hub.cluster.admin, &hub.namespace, "a", WAIT).await.unwrap();
         let end = hub.until("u1", State::Succeeded).await;
         let status: Value = serde_json::from_slice(&end.job_status).unwrap();
         assert_eq!(status["succeeded"], 1, "{status}");

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use switchyard_api::v1beta2::Cohort;
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_controller::{Handle, Options};
-use switchyard_e2e::{Cluster, ClusterSpec, Environment, Part, Parts, fixture, paths, wait};
+use switchyard_e2e::{Cluster, ClusterSpec, Environment, Part, Parts, fixture, paths, ready, wait};
 use switchyard_platform::{readable::Readable, store::Store, watch::feed};
 use tokio_util::sync::CancellationToken;
 
@@ -182,6 +182,9 @@ fn unreadable_object_does_not_stop_its_kind() {
         tokio::time::timeout(WAIT, store.ready()).await.unwrap();
         assert!(store.get("", "listed-good").is_some());
         assert!(store.get("", "listed-deep").is_none());
+        put_any(plain, &cohort("watched-deep")).await;
+        let early = async || store.get("", "watched-deep").context("not watched");
+        wait::eventually(WAIT, "the Cohort without status", early).await.unwrap();
         deep["metadata"]["name"] = json!("watched-deep");
         put_any(plain, &deep).await;
         put_any(plain, &cohort("watched-late")).await;
@@ -262,18 +265,9 @@ async fn guard(cluster: &Cluster) -> Handle {
     options.webhook = Some(WebhookOptions::new(listener, Advertise::Url(url)));
     let handle = switchyard_controller::start(options).unwrap();
     handle.ready(WAIT).await.unwrap();
-    // The API server learns of a registration a moment after it is written.
-    let mut tries = 0;
-    let called = async || {
-        tries += 1;
-        let probe = json!({
-            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": format!("probe-{tries}")},
-            "spec": {"nodeLabels": {"a": "not a value"}},
-        });
-        ensure!(put(&objects(cluster, &probe).await, &probe).await.is_err(), "not called yet");
-        Ok(())
-    };
-    wait::eventually(WAIT, "the webhook to be called", called).await.unwrap();
+    // The API server learns of each registration a moment after it is written.
+    ready::validating_webhooks(cluster, WAIT).await.unwrap();
+    ready::job_webhook(cluster, "default", WAIT).await.unwrap();
     handle
 }
 

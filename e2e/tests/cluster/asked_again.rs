@@ -14,7 +14,7 @@ use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, queues};
 
 const SOON: Duration = Duration::from_secs(60);
 /// From what was in the way being gone to the job's pod. It is about a second, and was 80 to 100.
-const AT_ONCE: Duration = Duration::from_secs(20);
+const AT_ONCE: Duration = Duration::from_secs(30);
 
 async fn operate(fleet: &Fleet, command: fn(ClusterArgs) -> Command) {
     let named = ClusterArgs { name: "west".to_owned(), dry_run: false, output: Output::default() };

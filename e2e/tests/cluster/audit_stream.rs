@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_e2e::fleet::{Fleet, HUB};
@@ -81,17 +81,11 @@ fn requests_of_operators_name_user_and_result() {
             .unwrap();
         let to = if row.cluster.as_deref() == Some("west") { "east" } else { "west" };
         let workloads = tenant.hub_workloads();
-        let workload = workloads
-            .list(&ListParams::default())
-            .await
-            .unwrap()
-            .items
-            .remove(0)
-            .metadata
-            .name
-            .unwrap();
+        let workload = tenant.workload_of("long").await.unwrap();
+        let now = workload.status.and_then(|status| status.dispatch).unwrap().attempt;
+        let workload = workload.metadata.name.unwrap();
         let object = format!("object=\"Workload/{}/{workload}\"", tenant.name());
-        for (attempt, result) in [(7, "result=\"no-effect\""), (1, "result=\"accepted\"")] {
+        for (attempt, result) in [(now + 6, "result=\"no-effect\""), (now, "result=\"accepted\"")] {
             let (params, patch) = annotation("switchyard.dev/move", format!("{attempt}/{to}"));
             workloads.patch(&workload, &params, &patch).await.unwrap();
             let why = format!("why=\"attempt {attempt} to {to}\"");

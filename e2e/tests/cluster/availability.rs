@@ -41,7 +41,7 @@ fn a_killed_leader_is_followed_and_nothing_that_runs_is_touched() {
             .await
             .unwrap();
         tenant.submit(tenant.job("long").cpu("1").run_forever()).await.unwrap();
-        tenant.submit(tenant.job("short").cpu("1").run_for(Duration::from_secs(10))).await.unwrap();
+        tenant.submit(tenant.job("short").cpu("1").run_forever()).await.unwrap();
         fleet.await_pods("west", tenant.name(), 2).await.unwrap();
         for name in ["queued-1", "queued-2"] {
             tenant
@@ -66,6 +66,8 @@ fn a_killed_leader_is_followed_and_nothing_that_runs_is_touched() {
         })
         .await
         .unwrap();
+        let west = &fleet.worker("west").admin;
+        job::running_pods_succeed(west, tenant.name(), "short", SOON).await.unwrap();
         for name in ["short", "queued-1", "queued-2", "meanwhile"] {
             job::complete(&fleet.hub().admin, tenant.name(), name, SOON).await.unwrap();
         }
@@ -73,13 +75,18 @@ fn a_killed_leader_is_followed_and_nothing_that_runs_is_touched() {
         assert!(after.contains(long), "{long:?} is not among {after:?}");
         assert_eq!(after.iter().filter(|(job, _)| job == "long").count(), 1, "{after:?}");
         assert_eq!(fleet.pods("west", tenant.name()).await.unwrap(), 1, "what runs");
-        for workload in tenant.hub_workloads().list(&ListParams::default()).await.unwrap().items {
-            let attempt = workload
-                .status
-                .as_ref()
-                .and_then(|status| status.dispatch.as_ref())
-                .map(|it| it.attempt);
+        for name in ["long", "short"] {
+            let workload = tenant.workload_of(name).await.unwrap();
+            let dispatch = workload.status.as_ref().and_then(|status| status.dispatch.as_ref());
+            let attempt = dispatch.map(|it| it.attempt);
             assert_eq!(attempt, Some(1), "{}", Tenant::told(&workload));
+        }
+        for workload in tenant.hub_workloads().list(&ListParams::default()).await.unwrap().items {
+            let dispatch = workload.status.as_ref().and_then(|status| status.dispatch.as_ref());
+            let history = dispatch.map(|it| it.history.as_slice()).unwrap_or_default();
+            // An offer that a slow worker answers late is withdrawn before any pod runs.
+            let has_run_once = history.iter().all(|past| past.reason == "Withdrawn");
+            assert!(has_run_once, "{history:?}: {}", Tenant::told(&workload));
         }
 
         // The killed replica comes back, and is ready.

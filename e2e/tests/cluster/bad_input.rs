@@ -15,7 +15,7 @@ use kube::{
 use serde_json::{Value, json};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
-use switchyard_e2e::{Part, Parts, job, wait};
+use switchyard_e2e::{Part, Parts, job, ready, wait};
 use switchyard_jobs::apply_merge;
 
 use crate::{
@@ -44,15 +44,8 @@ impl Place {
         .await;
         bed.simple(&[("cpu", "8")]).await;
         let pods: Api<Pod> = Api::namespaced(bed.admin().clone(), &bed.namespace);
-        let called = async || {
-            let dry = kube::api::PostParams { dry_run: true, ..Default::default() };
-            ensure!(
-                is_gated(&pods.create(&dry, &pod("probe", &json!({}))).await?),
-                "it is let through"
-            );
-            Ok(())
-        };
-        wait::eventually(WAIT, "the webhook of pods", called).await.unwrap();
+        ready::pod_webhook(bed.cluster(), (&bed.namespace, "queue"), WAIT).await.unwrap();
+        ready::validating_webhooks(bed.cluster(), WAIT).await.unwrap();
         bed.plain_job("good").cpu("1").run_forever().create(bed.admin()).await.unwrap();
         bed.running("good").await;
         bed.expect_true("good", "Admitted").await;
@@ -90,8 +83,12 @@ impl Place {
         assert_eq!(now, self.before);
     }
 
+    /// Creates a pod, again while the webhook has not read the pod's owners.
     async fn create(&self, pod: Pod) {
-        self.pods.create(&Default::default(), &pod).await.unwrap();
+        let create = async || Ok(self.pods.create(&Default::default(), &pod).await?);
+        wait::eventually(WAIT, format!("pod {} to be taken", pod.name_any()), create)
+            .await
+            .unwrap();
     }
 
     async fn until(&self, name: &str, what: &str, right: impl Fn(&Pod) -> bool) {

@@ -1,6 +1,6 @@
 //! API writes of a dispatched job, held to a written budget.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use switchyard_e2e::{Requests, fixture, write_counts};
 
@@ -24,6 +24,10 @@ const OTHERS: u64 = 10;
 const STATUS: u64 = 60;
 /// The same for each second of a run that takes longer than usual: of ClusterQueue, LocalQueue and MultiKueueCluster.
 const STATUS_PER_SECOND: u64 = 3;
+/// A run on an idle machine takes less.
+const USUAL: Duration = Duration::from_secs(30);
+/// Further writes and events per job in a longer run: interim states are shown, and conflicts repeat writes.
+const SLOW: u64 = 2;
 
 #[test]
 fn a_dispatched_job_keeps_to_its_budget_of_writes() {
@@ -33,14 +37,17 @@ fn a_dispatched_job_keeps_to_its_budget_of_writes() {
         let start = Instant::now();
         let writes =
             write_counts::count(&fleet, &tenant, usize::try_from(JOBS).unwrap()).await.unwrap();
-        let most_status = STATUS.max(STATUS_PER_SECOND * start.elapsed().as_secs());
+        let elapsed = start.elapsed();
+        let more = if elapsed > USUAL { SLOW } else { 0 };
+        let most_status = STATUS.max(STATUS_PER_SECOND * elapsed.as_secs());
         let events = [&writes.hub, &writes.worker]
             .map(|all| all.only(|request| request.resource == "events"));
         let told = events.iter().map(Requests::total).sum::<u64>();
         println!("{:.2} events per job", told as f64 / JOBS as f64);
-        assert!(told <= EVENTS * JOBS + OTHERS, "{told} events for {JOBS} jobs: {events:#?}");
+        let most_events = (EVENTS + more) * JOBS + OTHERS;
+        assert!(told <= most_events, "{told} events for {JOBS} jobs: {events:#?}");
         for (cluster, requests, budget) in
-            [("hub", writes.hub, HUB), ("worker", writes.worker, WORKER)]
+            [("hub", writes.hub, HUB + more), ("worker", writes.worker, WORKER + more)]
         {
             let requests = requests.without_events();
             let shown = ["clusterqueues", "localqueues", "multikueueclusters", "admissionchecks"];

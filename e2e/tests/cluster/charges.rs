@@ -17,12 +17,12 @@ use switchyard_e2e::{Cluster, JobBuilder, fixture};
 
 use crate::common::fleet;
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 /// For how long it is seen that nothing changes.
 const WHILE: Duration = Duration::from_secs(3);
 
 /// How long the pods of [`ends_slowly`] take to end: longer than [`WHILE`] and what comes before it.
-const ENDING: &str = "15s";
+const ENDING: &str = "30s";
 
 fn ends_slowly(job: JobBuilder) -> JobBuilder {
     job.run_forever().pod_annotation("e2e.switchyard.dev/stop-after", ENDING)
@@ -124,7 +124,7 @@ fn is_charged_until_its_last_pod_has_ended(stop: Stop) {
         let tenant = on_west(fleet, "stopped", "10").await;
         let mut slow = ends_slowly(tenant.job("slow").cpu("8"));
         if stop == Stop::OutOfTime {
-            slow = slow.label("kueue.x-k8s.io/max-exec-time-seconds", "15");
+            slow = slow.label("kueue.x-k8s.io/max-exec-time-seconds", "30");
         }
         tenant.submit(slow).await.unwrap();
         is_active(&tenant, "west", "slow", 1).await;
@@ -200,10 +200,15 @@ fn is_charged_until_its_last_pod_has_ended(stop: Stop) {
     });
 }
 
-/// Waits until a job has a pod, and sees that another one has none by then.
+/// Waits until a job has a pod that has not ended, and sees that another one has none by then.
 async fn runs_after(pods: &Api<Pod>, job: &str, other: &str) {
+    let has_ended = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        matches!(phase, Some("Succeeded" | "Failed"))
+    };
     let of = |pods: &[Pod], job: &str| {
-        pods.iter().any(|pod| pod.name_any().starts_with(&format!("{job}-")))
+        let prefix = format!("{job}-");
+        pods.iter().any(|pod| pod.name_any().starts_with(&prefix) && !has_ended(pod))
     };
     let mut together = false;
     eventually(SOON, format!("a pod of {job}"), async || {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::common::helm::{Helm, chart};
 use anyhow::ensure;
-use applied::kubectl;
+use applied::try_kubectl;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -182,7 +182,7 @@ fn what_cert_manager_is_asked_for_is_of_its_api() {
         // Helm knows kinds by the same discovery, which lists a new one a moment later.
         eventually(Duration::from_secs(60), "both kinds to be listed", async || {
             let group = "--api-group=cert-manager.io";
-            let listed = kubectl(cluster, &["api-resources", group, "--output=name"]);
+            let listed = try_kubectl(cluster, &["api-resources", group, "--output=name"])?;
             for kind in ["issuers", "certificates"] {
                 ensure!(listed.contains(&format!("{kind}.cert-manager.io")), "{listed}");
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use switchyard_api::v1beta2::{ClusterQueue, MultiKueueCluster};
 use switchyard_e2e::fixture;
@@ -34,6 +34,26 @@ async fn lands_on(tenant: &Tenant<'_>, job: &str, cluster: &str) {
     assert_eq!(row.cluster.as_deref(), Some(cluster), "{job}");
 }
 
+/// Submits jobs one after the other until two have landed on one cluster: it must be the preferred one. If the preferred
+/// cluster answers an offer late, another cluster gets the job.
+async fn prefers(tenant: &Tenant<'_>, stem: &str, preference: Option<(&str, &str)>, cluster: &str) {
+    let (mut there, mut elsewhere) = (0, 0);
+    while there < 2 {
+        let name = fixture::unique(stem);
+        let job = tenant.job(&name).cpu("1").run_forever();
+        let job = preference.into_iter().fold(job, |job, (key, text)| job.annotation(key, text));
+        tenant.submit(job).await.unwrap();
+        let row =
+            tenant.await_status(&name, cluster, SOON, |row| row.cluster.is_some()).await.unwrap();
+        match row.cluster.as_deref() == Some(cluster) {
+            true => there += 1,
+            false => elsewhere += 1,
+        }
+        assert!(elsewhere < 2, "{stem}: {elsewhere} jobs are not on {cluster}, {there} are");
+        tenant.hub_jobs().delete(&name, &DeleteParams::background()).await.unwrap();
+    }
+}
+
 #[test]
 fn jobs_go_where_rules_and_cost_say() {
     fixture::run(async {
@@ -59,21 +79,20 @@ fn jobs_go_where_rules_and_cost_say() {
             lands_on(&tenant, name, cluster).await;
         }
         let annotations = [
-            ("cheap", None, "east"),
-            ("named", Some(("switchyard.dev/clusters", "west")), "west"),
-            ("selected", Some(("switchyard.dev/cluster-selector", "region in (us,asia)")), "east"),
-            ("excluding", Some(("switchyard.dev/excluded-cluster-selector", "region=us")), "west"),
-            ("preferring", Some(("switchyard.dev/preferred-clusters", "west")), "west"),
+            ("named", "switchyard.dev/clusters", "west", "west"),
+            ("selected", "switchyard.dev/cluster-selector", "region in (us,asia)", "east"),
+            ("excluding", "switchyard.dev/excluded-cluster-selector", "region=us", "west"),
         ];
-        for (name, annotation, _) in annotations {
-            let job = tenant.job(name).cpu("1").run_forever();
-            let job =
-                annotation.into_iter().fold(job, |job, (key, text)| job.annotation(key, text));
+        for (name, key, text, _) in annotations {
+            let job = tenant.job(name).cpu("1").run_forever().annotation(key, text);
             tenant.submit(job).await.unwrap();
         }
-        for (name, _, cluster) in annotations {
+        for (name, _, _, cluster) in annotations {
             lands_on(&tenant, name, cluster).await;
         }
+        prefers(&tenant, "cheap", None, "east").await;
+        let west = Some(("switchyard.dev/preferred-clusters", "west"));
+        prefers(&tenant, "preferring", west, "west").await;
         let text = why(fleet, &tenant, "named").await;
         let east = text.lines().find(|line| line.starts_with("east")).unwrap_or_default();
         assert!(east.ends_with("no: switchyard.dev/clusters requires west"), "{text}");

@@ -14,7 +14,7 @@ use switchyard_e2e::fleet::{Fleet, NAMESPACE};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Part, Parts, fixture};
 
-use crate::common::fleet;
+use crate::common::{events, fleet};
 use tokio::sync::Notify;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -137,10 +137,10 @@ fn user_lists_waits_for_and_moves_a_job() {
         assert!(queues.contains("\"pending\": 0"), "the list comes first: {queues}");
         let none = text(fleet, &["get", "queues", "-n", n, "-l", "no-such-label"]).await;
         assert_eq!(none, "No LocalQueues.\n");
-        let wait = ["wait", "next", "-n", n, "--for", "admitted", "--timeout", "2s"];
+        let wait = ["wait", "next", "-n", n, "--for", "admitted", "--timeout", "10s"];
         let late = refusal(fleet, &wait).await;
-        assert!(late.starts_with("timed out after 2s: next: Pending"), "{late}");
-        let none = refusal(fleet, &["wait", "none", "-n", n, "--timeout", "1s"]).await;
+        assert!(late.starts_with("timed out after 10s: next: Pending"), "{late}");
+        let none = refusal(fleet, &["wait", "none", "-n", n, "--timeout", "5s"]).await;
         assert!(none.contains("no workload or queued job \"none\""), "{none}");
 
         let wide = text(fleet, &["get", "jobs", "-n", n, "-o", "wide"]).await;
@@ -180,8 +180,14 @@ fn user_lists_waits_for_and_moves_a_job() {
         let attempt = format!("1         {first}");
         assert!(job.contains("ATTEMPT") && job.contains(&attempt), "{job}");
         assert!(job.contains("Events:"), "{job}");
-        let events = text(fleet, &["events", "long", "-n", n]).await;
-        assert!(events.contains("Workload/"), "{events}");
+        eventually(SOON, "the events of the Workload", async || {
+            let (verdict, events) = switchyard(fleet, &["events", "long", "-n", n]).await?;
+            let has = verdict == ExitStatus::Clean && events.contains("Workload/");
+            anyhow::ensure!(has, "{verdict:?}: {events}");
+            Ok(())
+        })
+        .await
+        .unwrap();
 
         let why = text(fleet, &["why", "next", "-n", n]).await;
         assert!(why.contains("cpu"), "{why}");
@@ -344,6 +350,8 @@ fn bundle_has_states_and_events_and_no_secret() {
         let waits = tenant.job("waits").cpu("3").run_forever();
         tenant.submit(waits).await.unwrap();
         tenant.await_status("waits", "pending", SOON, |row| !row.reason.is_empty()).await.unwrap();
+        // Events are written after the change that they report.
+        events::told(&fleet.hub().admin, "waits", "CreatedWorkload", "").await;
         fleet.hub().apply(marked_objects()).await.unwrap();
 
         let dir = tempfile::tempdir().unwrap();

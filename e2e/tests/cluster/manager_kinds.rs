@@ -101,7 +101,7 @@ impl Site {
         objects.extend([flavor, queue().admission_check("mk").build(), local]);
         self.hub().apply(objects).await.unwrap();
         ready::worker_cluster(self.hub(), "west", SOON).await.unwrap();
-        ready::job_webhook(self.hub(), (namespace, "main"), SOON).await.unwrap();
+        ready::managed_by_webhook(self.hub(), (namespace, "main"), SOON).await.unwrap();
     }
 
     /// Sends one job of each kind, and waits until all run on the worker.

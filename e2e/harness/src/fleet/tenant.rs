@@ -74,7 +74,7 @@ impl<'a> TenantBuilder<'a> {
             self.await_queue(cluster).await?;
             self.fleet.worker(cluster).await_service_account(&self.name, "default").await?;
         }
-        ready::job_webhook(hub, (&self.name, QUEUE), READY).await?;
+        ready::managed_by_webhook(hub, (&self.name, QUEUE), READY).await?;
         Ok(Tenant { fleet: self.fleet, name: self.name })
     }
 

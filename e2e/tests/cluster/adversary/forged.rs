@@ -1,6 +1,5 @@
 //! Valid marks on objects that no agent created.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -11,8 +10,8 @@ use serde_json::{Value, json};
 use switchyard_api::v1beta2::Workload;
 use switchyard_e2e::fixture;
 use switchyard_e2e::fleet::{Fleet, HUB, Tenant};
-use switchyard_e2e::http;
 use switchyard_e2e::wait::{always, eventually};
+use switchyard_e2e::{http, job};
 
 use super::{SOON, beside_an_honest_tenant, ends, fleet, hub_id, orphans, ran_once, tenant};
 
@@ -61,11 +60,17 @@ pub(super) fn pair(
 /// The number of changed objects without a valid proof that this worker's agent has seen, or the
 /// hub for it.
 pub(super) async fn ignored(fleet: &Fleet, worker: &str) -> u64 {
+    let look = async || ignored_now(fleet, worker).await;
+    eventually(SOON, format!("the metrics for {worker}"), look).await.unwrap()
+}
+
+async fn ignored_now(fleet: &Fleet, worker: &str) -> anyhow::Result<u64> {
     let ports = fleet.metrics_ports();
     let port = ports.get(worker).unwrap_or(&ports[HUB]);
     let line = format!("switchyard_foreign_marks_total{{cluster=\"{worker}\"}}");
-    let page = http::get(*port, "/metrics").await.unwrap();
-    page.lines().find_map(|it| it.strip_prefix(&line)?.trim().parse().ok()).unwrap_or_default()
+    let page = http::get(*port, "/metrics").await?;
+    let seen = page.lines().find_map(|it| it.strip_prefix(&line)?.trim().parse().ok());
+    Ok(seen.unwrap_or_default())
 }
 
 /// Waits until this many more were seen, and checks that none in the namespace is reported as the
@@ -79,7 +84,7 @@ pub(super) async fn are_ignored(
 ) {
     let expected = since + u64::try_from(count).unwrap();
     let seen = eventually(SOON, "the forged objects to be seen", async || {
-        let seen = ignored(fleet, worker).await;
+        let seen = ignored_now(fleet, worker).await?;
         ensure!(seen >= expected, "{seen} of {expected}");
         Ok(())
     });
@@ -225,27 +230,16 @@ struct Stolen {
 }
 
 impl Stolen {
-    async fn of(owner: &Tenant<'_>, worker: &str, job: &str) -> Self {
-        let workloads: BTreeMap<String, Workload> = owner
-            .worker_workloads(worker)
-            .list(&ListParams::default())
-            .await
-            .unwrap()
+    async fn of(owner: &Tenant<'_>, worker: &str, job: &str) -> anyhow::Result<Self> {
+        let workloads = owner.worker_workloads(worker).list(&ListParams::default()).await?;
+        let is_of_job = |it: &Workload| {
+            it.annotations().get("kueue.x-k8s.io/job-owner-name").is_some_and(|name| name == job)
+        };
+        let workload = workloads
             .into_iter()
-            .map(|it| {
-                (
-                    it.annotations()
-                        .get("kueue.x-k8s.io/job-owner-name")
-                        .cloned()
-                        .unwrap_or_default(),
-                    it,
-                )
-            })
-            .collect();
-        Self {
-            workload: workloads[job].clone(),
-            job: owner.worker_jobs(worker).get(job).await.unwrap(),
-        }
+            .find(is_of_job)
+            .with_context(|| format!("no Workload of {job} on {worker}"))?;
+        Ok(Self { workload, job: owner.worker_jobs(worker).get(job).await? })
     }
 
     /// The copies in this namespace, under their own names or another one.
@@ -275,7 +269,7 @@ async fn replay(fleet: &Fleet, worker: &str) {
         (tenant(fleet, "owner", &[worker]).await, tenant(fleet, "replayer", &[worker]).await);
     let before = ignored(fleet, worker).await;
     runs(fleet, &owner, worker, "real").await;
-    let stolen = Stolen::of(&owner, worker, "real").await;
+    let stolen = Stolen::of(&owner, worker, "real").await.unwrap();
     let copy = stolen.job.uid().unwrap();
     let replayed = [
         stolen.replayed(owner.name(), Some("twin")),
@@ -292,15 +286,17 @@ async fn replay(fleet: &Fleet, worker: &str) {
         "nobody deletes them"
     );
 
-    owner.submit(owner.job("brief").cpu("100m").run_for(Duration::from_secs(3))).await.unwrap();
-    let stolen = eventually(SOON, "the copies of brief", async || {
-        owner.worker_jobs(worker).get("brief").await?;
-        Ok(Stolen::of(&owner, worker, "brief").await)
-    });
-    let stolen = stolen.await.unwrap();
+    owner.submit(owner.job("brief").cpu("100m").run_forever()).await.unwrap();
+    let look = async || Stolen::of(&owner, worker, "brief").await;
+    let stolen = eventually(SOON, "the copies of brief", look).await.unwrap();
+    let admin = &fleet.worker(worker).admin;
+    job::running_pods_succeed(admin, owner.name(), "brief", SOON).await.unwrap();
     ends(&owner, "brief").await;
-    eventually(SOON, "the copy to be gone", async || {
-        ensure!(owner.worker_jobs(worker).get_opt("brief").await?.is_none(), "it is there");
+    let copy_of_workload = stolen.workload.name_any();
+    eventually(SOON, "the copies to be gone", async || {
+        ensure!(owner.worker_jobs(worker).get_opt("brief").await?.is_none(), "the Job is there");
+        let workload = owner.worker_workloads(worker).get_opt(&copy_of_workload).await?;
+        ensure!(workload.is_none(), "the Workload is there");
         Ok(())
     })
     .await

@@ -29,13 +29,13 @@ fn owner(object: &DynamicObject) -> Value {
 
 impl Place {
     /// Whether a Job that is created with these metadata is suspended by the webhook.
-    async fn is_suspended(&self, metadata: &Value) -> bool {
+    async fn is_suspended(&self, metadata: &Value) -> anyhow::Result<bool> {
         let mut job = serde_json::to_value(self.bed.plain_job("asked").cpu("1").build()).unwrap();
         apply_merge(&mut job, &json!({ "metadata": metadata }));
         let jobs: Api<Job> = Api::namespaced(self.bed.admin().clone(), &self.bed.namespace);
         let dry = PostParams { dry_run: true, ..PostParams::default() };
-        let job = jobs.create(&dry, &serde_json::from_value(job).unwrap()).await.unwrap();
-        job.spec.and_then(|spec| spec.suspend).unwrap_or_default()
+        let job = jobs.create(&dry, &serde_json::from_value(job)?).await?;
+        Ok(job.spec.and_then(|spec| spec.suspend).unwrap_or_default())
     }
 
     /// Gives the namespace a default queue, and waits until a pod without a queue is put into it.
@@ -203,7 +203,12 @@ fn a_job_with_a_queue_waits_unless_the_job_above_it_is_queued() {
             ("its owner is of an earlier life", stale, true),
         ] {
             let metadata = json!({"ownerReferences": owners});
-            assert_eq!(place.is_suspended(&metadata).await, suspended, "{sentence}");
+            let check = async || {
+                let is = place.is_suspended(&metadata).await?;
+                ensure!(is == suspended, "suspend is {is}");
+                Ok(())
+            };
+            wait::eventually(WAIT, sentence, check).await.unwrap();
         }
         place.undisturbed().await;
     });

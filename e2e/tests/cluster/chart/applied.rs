@@ -1,12 +1,15 @@
 //! The manifest of each mode, applied, upgraded and removed by kubectl on a real API server.
 
 use std::process::Command;
+use std::time::Duration;
 
+use anyhow::ensure;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams};
 use switchyard_chart::{Manifest, ReleasedImages, manifests, package};
+use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, Part, Parts, fixture, paths};
 
 use super::images::IMAGE_DIGEST;
@@ -15,6 +18,8 @@ use super::{Helm, accepted_by};
 
 /// The namespace that the manifests make.
 const NAMESPACE: &str = "switchyard-system";
+
+const WAIT: Duration = Duration::from_secs(60);
 
 /// The kinds that docs/install.md names for removal.
 const OF_CLUSTER: &str = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,\
@@ -40,17 +45,18 @@ fn of_a_release() -> Vec<Manifest> {
     manifests(&helm.program, &file).unwrap()
 }
 
+/// The output of kubectl, or its errors.
+pub(super) fn try_kubectl(cluster: &Cluster, words: &[&str]) -> anyhow::Result<String> {
+    let mut command = Command::new(Parts::new()?.binary(Part::Kubectl)?);
+    let output = command.arg("--kubeconfig").arg(cluster.kubeconfig()).args(words).output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "kubectl {words:?}: {errors}");
+    Ok(String::from_utf8(output.stdout)?)
+}
+
 /// The output of kubectl, which must succeed.
-pub(super) fn kubectl(cluster: &Cluster, words: &[&str]) -> String {
-    let mut command = Command::new(Parts::new().unwrap().binary(Part::Kubectl).unwrap());
-    let output =
-        command.arg("--kubeconfig").arg(cluster.kubeconfig()).args(words).output().unwrap();
-    assert!(
-        output.status.success(),
-        "kubectl {words:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
+fn kubectl(cluster: &Cluster, words: &[&str]) -> String {
+    try_kubectl(cluster, words).unwrap()
 }
 
 async fn deployment(cluster: &Cluster, name: &str) -> Deployment {
@@ -73,7 +79,10 @@ fn manifest_of_each_mode_is_applied_again_and_removed() {
             let file = cluster.state_dir().join(manifest.name);
             std::fs::write(&file, &manifest.yaml).unwrap();
             let apply = ["apply", "--server-side", "--filename", file.to_str().unwrap()];
-            kubectl(cluster, &apply);
+            // The API server may still reject objects of a namespace that it has just deleted.
+            eventually(WAIT, "the manifest to be applied", async || try_kubectl(cluster, &apply))
+                .await
+                .unwrap();
             let first = deployment(cluster, name).await;
             let pod = first.spec.as_ref().and_then(|spec| spec.template.spec.clone()).unwrap();
             let image = format!(
@@ -122,10 +131,8 @@ fn manifest_of_each_mode_is_applied_again_and_removed() {
                 11,
                 "CRDs and their objects stay"
             );
-            kubectl(
-                cluster,
-                &["wait", "--for=delete", &format!("namespace/{NAMESPACE}"), "--timeout=60s"],
-            );
+            let namespace = format!("namespace/{NAMESPACE}");
+            kubectl(cluster, &["wait", "--for=delete", &namespace, "--timeout=180s"]);
         }
     });
 }

@@ -56,9 +56,15 @@ async fn environment(name: &str) -> Environment {
     Environment::builder(name).cluster(spec).start().await.unwrap()
 }
 
-fn nothing_is_left(shell: &Shell) {
-    let found = shell.run("kubectl api-resources --api-group=kueue.x-k8s.io --output=name");
-    assert_eq!(found, "");
+/// Waits until a command succeeds and lists nothing.
+async fn lists_nothing(shell: &Shell, command: &str) {
+    let line = format!("left=$({command}) && echo \"left: [$left]\"");
+    shell.until(&line, &["left: []"], WAIT).await;
+}
+
+async fn nothing_is_left(shell: &Shell) {
+    // A group leaves discovery some time after its CRDs.
+    lists_nothing(shell, "kubectl api-resources --api-group=kueue.x-k8s.io --output=name").await;
     let found = shell.run(
         "kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations --output=name",
     );
@@ -75,13 +81,16 @@ fn everything_goes_while_switchyard_runs() {
             if line.starts_with("helm uninstall")
                 && let Some(single) = single.take()
             {
+                // Only the running program removes the finalizers of Workloads.
+                let workloads = "kubectl get workloads.kueue.x-k8s.io --all-namespaces";
+                lists_nothing(&shell, &format!("{workloads} --output=name")).await;
                 single.stop().await;
             }
             let said = shell.run(&line);
             let stripped = said.lines().any(|line| line.ends_with(" patched"));
             assert!(!stripped, "a finalizer was left: {said}");
         }
-        nothing_is_left(&shell);
+        nothing_is_left(&shell).await;
         assert_eq!(shell.run("kubectl --namespace team-a get jobs --output=name"), "");
     });
 }
@@ -98,7 +107,7 @@ fn what_is_left_goes_without_switchyard() {
             stripped |= said.contains("clusterqueue.kueue.x-k8s.io/team-a patched");
         }
         assert!(stripped);
-        nothing_is_left(&shell);
+        nothing_is_left(&shell).await;
         for (job, expected) in [("job", "it goes on"), ("second", "it starts")] {
             let suspended = format!(
                 "kubectl --namespace team-a get job {job} --output=jsonpath={{.spec.suspend}}"

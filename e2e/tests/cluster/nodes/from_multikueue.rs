@@ -144,7 +144,7 @@ impl<'a> Site<'a> {
         for name in WORKERS {
             ready::worker_cluster(self.hub(), name, WAIT).await.unwrap();
         }
-        ready::job_webhook(self.hub(), (namespace, "queue"), WAIT).await.unwrap();
+        ready::managed_by_webhook(self.hub(), (namespace, "queue"), WAIT).await.unwrap();
     }
 
     fn kueue_becomes_ready(&self, cluster: &str) {
