@@ -149,16 +149,12 @@ fn extended_resource_is_charged_as_devices() {
 fn sidecars_devices_add_up_and_overhead_of_their_name_stays() {
     fixture::run(async {
         let bed = Bed::configured("sidecars", SECTIONS).await;
-        bed.simple(&[("cpu", "8"), ("example.com/npus", "9"), ("example.com/npu", "9")]).await;
+        bed.simple(&[("cpu", "8"), ("example.com/npus", "9"), ("example.com/npu", "1")]).await;
         let overhead = json!({
             "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "npu"}, "handler": "h",
             "overhead": {"podFixed": {"example.com/npu": "1"}},
         });
-        let spec = json!({"extendedResourceName": "example.com/npu"});
-        bed.cluster()
-            .apply([object("DeviceClass", &json!({"name": "npu.example.com"}), &spec), overhead])
-            .await
-            .unwrap();
+        bed.cluster().apply([overhead]).await.unwrap();
         let mut sidecar = npus("side", 2);
         sidecar["restartPolicy"] = "Always".into();
         let job = bed.job("job").pod_field("initContainers", json!([sidecar, npus("init", 3)]));
@@ -166,6 +162,17 @@ fn sidecars_devices_add_up_and_overhead_of_their_name_stays() {
             .pod_field("containers", json!([npus("main", 1)]))
             .pod_field("runtimeClassName", json!("npu"));
         job.create(bed.admin()).await.unwrap();
+        // Without a class, the overhead and the containers ask for one resource.
+        let together = format!(
+            "couldn't assign flavors to pod set main: insufficient quota for example.com/npu in flavor {}, previously considered podsets requests (0) + current podset request (6) > maximum capacity (1)",
+            bed.name
+        );
+        bed.expect("job", "QuotaReserved", "False", "ExceedsMaxQuota", &together).await;
+        let spec = json!({"extendedResourceName": "example.com/npu"});
+        bed.cluster()
+            .apply([object("DeviceClass", &json!({"name": "npu.example.com"}), &spec)])
+            .await
+            .unwrap();
         // The init container beside the sidecar.
         charged(&bed, "job", "example.com/npus", "5").await;
         charged(&bed, "job", "example.com/npu", "1").await;

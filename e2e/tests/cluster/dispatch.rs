@@ -191,7 +191,7 @@ fn job_over_its_execution_time_is_deactivated_on_hub() {
             .await
             .unwrap();
         let job =
-            tenant.job("late").label("kueue.x-k8s.io/max-exec-time-seconds", "15").run_forever();
+            tenant.job("late").label("kueue.x-k8s.io/max-exec-time-seconds", "30").run_forever();
         tenant.submit(job).await.unwrap();
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
         let ended = async || {

@@ -276,8 +276,14 @@ fn preempted_growing_ray_cluster_returns_in_its_new_size() {
         high.create(bed.admin()).await.unwrap();
         bed.running("high").await;
         shows(&bed, "").await;
-        let [waits] = &live(&bed, &["head 1, a 4"]).await[..] else { panic!("one workload") };
-        assert_eq!(said(waits, conditions::QUOTA_RESERVED).0, "False");
+        wait::eventually(WAIT, "its workload to wait", async || {
+            let [waits] = &live(&bed, &["head 1, a 4"]).await[..] else { panic!("one workload") };
+            let (status, reason, _) = said(waits, conditions::QUOTA_RESERVED);
+            ensure!(status == "False", "{status} {reason}");
+            Ok(())
+        })
+        .await
+        .unwrap();
         let stopped = api(&bed, "RayCluster").await.get("train").await.unwrap();
         let template = stopped.data.pointer("/spec/workerGroupSpecs/0/template/metadata").unwrap();
         assert_eq!(template, &metadata(), "as its user wrote it");
@@ -356,11 +362,17 @@ fn autoscaling_needs_elastic_job_and_gated_groups() {
         let (bed, _operator) = bed("ray-refused", "9").await;
         let refused = async |job: Value, want: &str| {
             let jobs = api(&bed, job["kind"].as_str().unwrap()).await;
-            let error = jobs
-                .create(&PostParams::default(), &serde_json::from_value(job).unwrap())
-                .await
-                .unwrap_err();
-            assert!(error.to_string().contains(want), "{error}");
+            let job: DynamicObject = serde_json::from_value(job).unwrap();
+            let dry = PostParams { dry_run: true, ..PostParams::default() };
+            // The API server may not yet call the webhook that validates.
+            wait::eventually(WAIT, "a refusal", async || {
+                let answer = jobs.create(&dry, &job).await.map(drop);
+                let answer = answer.map_err(|error| error.to_string());
+                ensure!(answer.as_ref().is_err_and(|error| error.contains(want)), "{answer:?}");
+                Ok(())
+            })
+            .await
+            .unwrap();
         };
         for kind in KINDS {
             let mut plain = job(&bed, kind, &[("a", 1)], &autoscaled());

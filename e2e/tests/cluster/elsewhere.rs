@@ -117,13 +117,13 @@ fn agent_of_another_cluster_ends_no_job() {
 }
 
 /// The events of a job's Workload on the hub.
-async fn notes(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> Vec<String> {
-    let workload = tenant.workload_of(job).await.unwrap().name_any();
+async fn notes(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Vec<String>> {
+    let workload = tenant.workload_of(job).await?.name_any();
     let events: Api<Event> = Api::namespaced(fleet.hub().admin.clone(), tenant.name());
-    let events = events.list(&ListParams::default()).await.unwrap();
+    let events = events.list(&ListParams::default()).await?;
     let its =
         events.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(&workload));
-    its.filter_map(|event| event.message).collect()
+    Ok(its.filter_map(|event| event.message).collect())
 }
 
 #[test]
@@ -180,8 +180,13 @@ fn jobs_stay_with_cluster_whose_second_name_is_deleted() {
             "{:?}",
             status.admission_checks
         );
-        let notes = notes(&fleet, &tenant, "long").await;
-        assert!(notes.iter().any(|note| note.starts_with(said)), "{notes:?}");
+        eventually(SOON, "an event", async || {
+            let notes = notes(&fleet, &tenant, "long").await?;
+            ensure!(notes.iter().any(|note| note.starts_with(said)), "{notes:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
 
         tenant.submit(tenant.job("short").run_for(Duration::from_millis(200))).await.unwrap();
         job::complete(&fleet.hub().admin, tenant.name(), "short", SOON).await.unwrap();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::common::fleet;
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -26,11 +26,16 @@ async fn token(fleet: &Fleet, name: &str) -> JoinToken {
     fleet.join_token(name).await.unwrap()
 }
 
-/// Enrols as the agent does.
+/// Enrols, and repeats this while the hub cannot answer, as the agent does.
 async fn enrol(token: &JoinToken) -> Result<(), EnrolError> {
     let hub: HubAddress = token.hub_address.parse().unwrap();
+    let hub = hub.into();
     let join = Join::new(token.token.clone(), token.hub_ca_sha256.parse().unwrap());
-    switchyard_agent::enrol::enrol(&hub.into(), &join).await.map(drop)
+    let enrol = async || match switchyard_agent::enrol::enrol(&hub, &join).await.map(drop) {
+        Err(error @ EnrolError::Unavailable(_)) => bail!("{error}"),
+        answer => Ok(answer),
+    };
+    eventually(SOON, "an answer of the hub", enrol).await.unwrap()
 }
 
 /// The error that a refused agent gets.
@@ -111,15 +116,24 @@ fn renewed_certificate_is_refused_once_cluster_is_deleted() {
             let status = clusters.get("gone").await.unwrap().status.unwrap_or_default();
             status.agent.and_then(|agent| agent.session_id)
         };
-        let (began, first) = (session().await, certificate(&fleet).await);
-        assert!(began.is_some());
-        eventually(2 * SOON, "another certificate", async || {
-            ensure!(certificate(&fleet).await != first, "it is the first");
-            Ok(())
-        })
-        .await
-        .unwrap();
-        assert_eq!(session().await, began, "its session goes on");
+        // A slow machine may end a session, but not at each of three renewals.
+        let mut goes_on = false;
+        for _ in 0..3 {
+            fleet.connected("gone").await.unwrap();
+            let (began, first) = (session().await, certificate(&fleet).await.unwrap());
+            assert!(began.is_some());
+            eventually(2 * SOON, "another certificate", async || {
+                ensure!(certificate(&fleet).await? != first, "it is the same");
+                Ok(())
+            })
+            .await
+            .unwrap();
+            goes_on = session().await == began;
+            if goes_on {
+                break;
+            }
+        }
+        assert!(goes_on, "its session goes on");
 
         let deleted = Instant::now();
         clusters.delete("gone", &DeleteParams::default()).await.unwrap();
@@ -146,8 +160,8 @@ fn renewed_certificate_is_refused_once_cluster_is_deleted() {
 }
 
 /// The certificate that the agent has stored.
-async fn certificate(fleet: &Fleet) -> Option<ByteString> {
+async fn certificate(fleet: &Fleet) -> anyhow::Result<Option<ByteString>> {
     let secrets: Api<Secret> = Api::namespaced(fleet.worker("gone").admin.clone(), NAMESPACE);
-    let identity = secrets.get("switchyard-agent-identity").await.unwrap();
-    identity.data.and_then(|data| data.get("tls.crt").cloned())
+    let identity = secrets.get("switchyard-agent-identity").await?;
+    Ok(identity.data.and_then(|data| data.get("tls.crt").cloned()))
 }

@@ -181,14 +181,17 @@ async fn serves_v1beta1(worker: &Cluster, flavor: &str) {
         "apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ClusterQueue", "metadata": {"name": "old"},
         "spec": {"cohort": "all", "flavorFungibility": {"whenCanBorrow": "Borrow"}, "resourceGroups": [group]},
     });
-    worker.apply([object]).await.unwrap();
+    // The API server may not yet call the webhooks that convert it.
+    let apply = async || worker.apply([object.clone()]).await;
+    eventually(SOON, "a manifest of v1beta1 to be accepted", apply).await.unwrap();
     let queues: Api<ClusterQueue> = Api::all(worker.admin.clone());
     let queue = queues.get("old").await.unwrap();
     assert_eq!(queue.spec.cohort_name.as_deref(), Some("all"));
     let fungibility = serde_json::to_value(&queue.spec.flavor_fungibility).unwrap();
     assert_eq!(fungibility["whenCanBorrow"], "MayStopSearch", "the name in v1beta2");
     let older = worker.dynamic("kueue.x-k8s.io/v1beta1", "ClusterQueue", "").await.unwrap();
-    let older = older.get("old").await.unwrap().data;
+    let shown = async || Ok(older.get("old").await?.data);
+    let older = eventually(SOON, "the object in v1beta1", shown).await.unwrap();
     assert_eq!(older["spec"]["cohort"], "all");
     assert_eq!(older["spec"]["flavorFungibility"]["whenCanBorrow"], "Borrow");
     queues.delete("old", &DeleteParams::default()).await.unwrap();

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use k8s_openapi::api::batch::v1::Job;
-use kube::Api;
-use kube::api::{DeleteParams, ListParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use switchyard::status::JobState;
 use switchyard_api::v1beta2::{LocalQueue, MultiKueueCluster};
@@ -52,8 +53,11 @@ async fn words(fleet: &Fleet, tenant: &Tenant<'_>, job: &str, verdict: &str) -> 
     said
 }
 
+/// Creates a job, and waits for its Workload.
 async fn submit(tenant: &Tenant<'_>, job: JobBuilder) {
-    tenant.submit(job.run_forever()).await.unwrap();
+    let name = tenant.submit(job.run_forever()).await.unwrap().name_any();
+    let made = async || tenant.workload_of(&name).await.map(drop);
+    eventually(SOON, format!("the Workload of {name}"), made).await.unwrap();
 }
 
 async fn end(tenant: &Tenant<'_>, job: &str) {
@@ -84,9 +88,37 @@ async fn refused_before_it_is_sent(fleet: &Fleet, tenant: &Tenant<'_>) {
     end(tenant, "class").await;
 }
 
+/// Cordons the node of `west`, and waits until its scheduler finds no node for a pod.
+async fn cordon_west(fleet: &Fleet) {
+    cordon(fleet, "west", true).await;
+    let pods: Api<Pod> = Api::namespaced(fleet.worker("west").admin.clone(), "default");
+    let container = json!({"name": "c", "image": "i"});
+    let probe = json!({"metadata": {"name": "probe"}, "spec": {"containers": [container]}});
+    let probe: Pod = serde_json::from_value(probe).unwrap();
+    let at_once = DeleteParams::default().grace_period(0);
+    eventually(SOON, "a pod to find no node", async || {
+        let Some(found) = pods.get_opt("probe").await? else {
+            pods.create(&PostParams::default(), &probe).await?;
+            bail!("it is new");
+        };
+        if found.spec.is_some_and(|spec| spec.node_name.is_some()) {
+            pods.delete("probe", &at_once).await?;
+            bail!("it has a node");
+        }
+        let known = found.status.and_then(|status| status.conditions).unwrap_or_default();
+        let scheduled = known.into_iter().find(|it| it.type_ == "PodScheduled");
+        let reason = scheduled.and_then(|it| it.reason);
+        ensure!(reason.as_deref() == Some("Unschedulable"), "{reason:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    pods.delete("probe", &at_once).await.unwrap();
+}
+
 /// The trouble comes up after the job was sent.
 async fn stopped_after_it_is_sent(fleet: &Fleet, tenant: &Tenant<'_>) {
-    cordon(fleet, "west", true).await;
+    cordon_west(fleet).await;
     submit(tenant, tenant.job("full")).await;
     let said = words(fleet, tenant, "full", "and in trouble: on \"west\": Unschedulable").await;
     assert!(said.row.contains(" 0/1 "), "{}", said.row);
@@ -108,7 +140,9 @@ async fn not_prepared(fleet: &Fleet, tenant: &Tenant<'_>) {
     let jobs: Api<Job> = tenant.worker_jobs("west");
     let foreign = tenant.job("taken").suspended().build();
     let foreign: Job = serde_json::from_value(foreign).unwrap();
-    jobs.create(&Default::default(), &foreign).await.unwrap();
+    // The API server may still call the broken webhook.
+    let create = async || Ok(jobs.create(&Default::default(), &foreign).await?);
+    eventually(SOON, "west to accept a Job", create).await.unwrap();
     submit(tenant, tenant.job("taken")).await;
     let said = words(fleet, tenant, "taken", "west: ").await;
     assert!(!said.verdict().contains("it fits"), "{}", said.why);

@@ -131,8 +131,9 @@ fn kind_installed_later_is_queued() {
         let (cluster, namespace) = (bed.cluster(), bed.namespace.as_str());
         install_job_set(cluster).await;
         let flavor = queues::ResourceFlavor::new(&bed.name).node_label("pool", "gpu").build();
-        bed.simple(&[("cpu", "4")]).await;
-        cluster.apply([flavor]).await.unwrap();
+        let queue = queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "4")]);
+        let local = queues::local_queue(namespace, "queue", &bed.name);
+        cluster.apply([flavor, queue.build(), local]).await.unwrap();
         let api = job_sets(cluster, namespace).await;
 
         cluster.apply([job_set(namespace, "queue", "first")]).await.unwrap();

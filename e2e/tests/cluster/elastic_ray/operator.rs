@@ -201,7 +201,10 @@ async fn make_pods(clusters: &Api<DynamicObject>, pods: &Api<Pod>) -> anyhow::Re
         wanted_of_all.extend(wanted);
     }
     for pod in &there {
-        if wanted_of_all.remove(&pod.name_any()).is_none() {
+        let wanted = wanted_of_all.remove(&pod.name_any());
+        let owner = pod.owner_references().first().map(|owner| owner.uid.as_str());
+        // The pods of an earlier cluster of this name go.
+        if wanted.is_none_or(|it| it["metadata"]["ownerReferences"][0]["uid"].as_str() != owner) {
             pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await?;
         }
     }

@@ -145,7 +145,13 @@ fn ray_cluster_resizes_on_worker_and_restarts_with_new_image() {
             Ok(())
         };
         eventually(WAIT, "the cluster to be sent anew", anew).await.unwrap();
-        assert!(scene.runs(2).await.is_disjoint(&before));
+        let replaced = async || {
+            let (uids, shown) = pods(fleet.worker("west"), scene.tenant.name()).await?;
+            ensure!(shown == "a 2+0, head 1+0", "{shown}");
+            ensure!(uids.is_disjoint(&before), "pods of before run");
+            Ok(())
+        };
+        eventually(WAIT, "other pods", replaced).await.unwrap();
         scene.here.delete("train", &DeleteParams::background()).await.unwrap();
         scene.tenant.await_empty("west", WAIT).await.unwrap();
     });
