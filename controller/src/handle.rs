@@ -41,6 +41,8 @@ use switchyard_platform::{
 
 /// Deadline of the first lists. After it the process ends and names the missing kinds.
 const FIRST_LISTS: Duration = Duration::from_secs(120);
+/// How long after its deadline [`Handle::ready`] gives up on parts that do not run.
+const READY_MARGIN: Duration = Duration::from_secs(1);
 /// Time for work in progress at shutdown.
 const FINISH: Duration = Duration::from_secs(10);
 /// Time for queued events at shutdown.
@@ -91,7 +93,8 @@ impl Handle {
             }
             Ok(())
         };
-        tokio::time::timeout(deadline, ready)
+        // Later than the deadline of the stores, whose error names the missing kinds.
+        tokio::time::timeout(deadline.saturating_add(READY_MARGIN), ready)
             .await
             .context("the controller is not ready in time")?
     }

@@ -232,6 +232,25 @@ impl JobBuilder {
     }
 }
 
+/// Waits until a pod of a Job is ready.
+///
+/// # Errors
+/// After the deadline: the Job's status.
+pub async fn ready(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    within: Duration,
+) -> anyhow::Result<()> {
+    let jobs: Api<batch::Job> = Api::namespaced(client.clone(), namespace);
+    eventually(within, format!("a ready pod of Job {namespace}/{name}"), async || {
+        let status = jobs.get(name).await?.status.unwrap_or_default();
+        ensure!(status.ready > Some(0), "{status:?}");
+        Ok(())
+    })
+    .await
+}
+
 /// Lets the pods of a Job succeed, once they have started: kwok would overwrite the end of a pending
 /// pod.
 ///

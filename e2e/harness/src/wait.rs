@@ -15,6 +15,9 @@ fn period(waited: Duration) -> Duration {
     (waited / 8).clamp(PERIOD.0, PERIOD.1)
 }
 
+/// How many looks of [`always`] in a row may get no answer from the API server.
+const SKIPPED: u32 = 10;
+
 /// The error of a condition that can no longer become true; see [`never`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -66,7 +69,8 @@ pub async fn eventually<T>(
     }
 }
 
-/// Checks that `check` succeeds for the whole time, for conditions such as "stays suspended".
+/// Checks that `check` succeeds for the whole time, for conditions such as "stays suspended". A look that gets no answer from
+/// a busy API server is repeated, a few times in a row at most.
 ///
 /// # Errors
 /// The first failure of `check`, and when it came.
@@ -76,13 +80,25 @@ pub async fn always(
     mut check: impl AsyncFnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let start = Instant::now();
-    while start.elapsed() < during {
-        if let Err(error) = check().await {
-            bail!("{what}: no longer after {:?}: {error:#}", start.elapsed());
+    let mut skipped = 0;
+    while start.elapsed() < during || skipped > 0 {
+        match check().await {
+            Ok(()) => skipped = 0,
+            Err(error) if skipped < SKIPPED && is_unanswered(&error) => skipped += 1,
+            Err(error) => bail!("{what}: no longer after {:?}: {error:#}", start.elapsed()),
         }
-        tokio::time::sleep(PERIOD.0).await;
+        tokio::time::sleep(if skipped > 0 { PERIOD.1 } else { PERIOD.0 }).await;
     }
     Ok(())
+}
+
+/// Whether the API server was too busy to answer, or the connection broke.
+fn is_unanswered(error: &anyhow::Error) -> bool {
+    error.chain().any(|error| match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Service(_) | kube::Error::HyperError(_)) => true,
+        Some(kube::Error::Api(status)) => matches!(status.code, 429 | 502..=504),
+        _ => false,
+    })
 }
 
 #[cfg(test)]
@@ -115,6 +131,25 @@ mod tests {
             Ok(())
         });
         assert!(hang.await.unwrap_err().to_string().contains("the first look did not end"));
+    }
+
+    #[tokio::test]
+    async fn always_repeats_a_few_unanswered_looks() {
+        let looks = async |unanswered: std::ops::Range<u32>, code: u16| {
+            let mut count = 0;
+            always(Duration::from_millis(100), "calm", async || {
+                count += 1;
+                if unanswered.contains(&count) {
+                    let busy = kube::core::Status::failure("busy", "Busy").with_code(code);
+                    return Err(anyhow::Error::new(kube::Error::Api(busy.boxed())).context("list"));
+                }
+                Ok(())
+            })
+            .await
+        };
+        let (few, many, other) =
+            tokio::join!(looks(1..1 + SKIPPED, 429), looks(1..2 + SKIPPED, 429), looks(1..2, 404));
+        assert!(few.is_ok() && many.is_err() && other.is_err(), "{few:?} {many:?} {other:?}");
     }
 
     #[tokio::test]

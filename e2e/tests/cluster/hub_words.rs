@@ -173,7 +173,7 @@ async fn closed_and_removed(fleet: &Fleet, tenant: &Tenant<'_>) {
     let said = words(fleet, tenant, "held", "no cluster can run it now: west: cordoned").await;
     assert!(!said.row.contains("refused"), "{}", said.row);
     eventually(SOON, "kubectl to show the job as suspended", async || {
-        let status = shown(fleet, tenant, "held").await;
+        let status = shown(fleet, tenant, "held").await?;
         ensure!(status == "Suspended", "{status}");
         println!("$ kubectl get jobs: STATUS of held\n{status}\n");
         Ok(())

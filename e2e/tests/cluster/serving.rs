@@ -37,9 +37,13 @@ async fn serving_bed(stem: &str) -> Bed {
                 "/spec/template/metadata/annotations/kueue.x-k8s.io~1pod-suspending-parent",
             );
             ensure!(by.is_some(), "it is let through");
+            // Changes and refusals come from two registrations.
+            let bad = api.create(&dry, &object(kind, "probe", "Not_A_Name", 1)).await;
+            let refused = bad.err().map(|error| error.to_string());
+            ensure!(refused.is_some_and(|it| it.contains("Invalid value")), "nothing is refused");
             Ok(())
         };
-        wait::eventually(WAIT, format!("the webhook of {kind}"), called).await.unwrap();
+        wait::eventually(WAIT, format!("the webhooks of {kind}"), called).await.unwrap();
     }
     bed
 }

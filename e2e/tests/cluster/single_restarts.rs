@@ -45,7 +45,7 @@ fn a_restart_loses_nothing_and_repeats_nothing() {
             for name in batch {
                 bed.job(name)
                     .cpu("1")
-                    .run_for(Duration::from_secs(2))
+                    .run_for(Duration::from_secs(5))
                     .create(bed.admin())
                     .await
                     .unwrap();
@@ -183,8 +183,7 @@ fn an_outage_of_the_api_server_is_seen_and_survived() {
         let (status, body) = get(port, "/healthz").await;
         assert_eq!((status, body.as_str()), (200, "ok"));
         assert_eq!(get(port, "/readyz").await.0, 200);
-        let (_, page) = get(port, "/metrics").await;
-        for expected in [
+        let lines = [
             format!(
                 "kueue_admitted_workloads_total{{cluster_queue=\"{}\",priority_class=\"\",replica_role=\"standalone\"}} 2",
                 bed.name
@@ -204,9 +203,15 @@ fn an_outage_of_the_api_server_is_seen_and_survived() {
             "kueue_admission_attempts_total{result=\"success\",replica_role=\"standalone\"}"
                 .to_owned(),
             "kueue_build_info".to_owned(),
-        ] {
-            assert!(page.contains(&expected), "no {expected} in\n{page}");
-        }
+        ];
+        let shown = async || {
+            let (_, page) = get(port, "/metrics").await;
+            for line in &lines {
+                anyhow::ensure!(page.contains(line), "no {line} in\n{page}");
+            }
+            Ok(())
+        };
+        wait::eventually(WAIT, "the metrics", shown).await.unwrap();
 
         bed.cluster().stop_api_server().unwrap();
         let unready = async || {

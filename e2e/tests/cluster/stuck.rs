@@ -6,9 +6,10 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
+use switchyard::status::{JobRow, JobState};
 use switchyard_api::conditions::{WORKER_TROUBLE, find};
 use switchyard_api::names;
 use switchyard_api::v1beta2::DispatchStatus;
@@ -52,6 +53,12 @@ async fn said(tenant: &Tenant<'_>, job: &str, words: &str) {
     .unwrap();
 }
 
+/// Waits until the hub shows a job as running.
+async fn runs(tenant: &Tenant<'_>, job: &str) {
+    let running = |row: &JobRow| row.state == JobState::Running;
+    tenant.await_status(job, "running", SOON, running).await.unwrap();
+}
+
 #[test]
 fn job_without_ready_pod_moves_and_then_stays() {
     fixture::run(async {
@@ -71,7 +78,7 @@ fn job_without_ready_pod_moves_and_then_stays() {
             .job("stuck")
             .run_forever()
             .annotation(names::PREFERRED_CLUSTERS, "west")
-            .annotation(names::ON_STUCK, "20s/1");
+            .annotation(names::ON_STUCK, "30s/1");
         tenant.submit(stuck).await.unwrap();
         said(&tenant, "stuck", "onStuck moves it to another cluster at ").await;
         let why = why(&fleet, &tenant, "stuck").await;
@@ -88,31 +95,35 @@ fn job_without_ready_pod_moves_and_then_stays() {
         command(&fleet, &["describe", "job", "-n", tenant.name(), "stuck"]).await;
 
         let events: Api<Event> = Api::namespaced(fleet.hub().admin.clone(), tenant.name());
-        let events = events.list(&ListParams::default()).await.unwrap().items;
-        let of = |event: &&Event| {
+        let of = |event: &Event| {
             event.involved_object.kind.as_deref() == Some("Job")
                 && event.reason.as_deref() == Some("Stuck")
         };
-        let notes: Vec<_> = events.iter().filter(of).filter_map(|it| it.message.clone()).collect();
+        let notes = eventually(SOON, "an event about the move", async || {
+            let events = events.list(&ListParams::default()).await?;
+            let moves = events.into_iter().filter(of);
+            let notes: Vec<_> = moves.filter_map(|event| event.message).collect();
+            ensure!(!notes.is_empty(), "there is none");
+            Ok(notes)
+        })
+        .await
+        .unwrap();
         let note =
-            "No pod of it was ready on worker cluster \"west\" for 20s (onStuck, move 1 of 1)";
+            "No pod of it was ready on worker cluster \"west\" for 30s (onStuck, move 1 of 1)";
         assert!(notes.len() == 1 && notes[0].starts_with(note), "{notes:?}");
         let log = fleet.with(HUB, switchyard_e2e::Process::log).unwrap();
         let is_audited =
             |line: &&str| line.contains("switchyard::audit") && line.contains("move-stuck");
         assert_eq!(log.lines().filter(is_audited).count(), 1);
 
-        always(Duration::from_secs(25), "it stays", async || {
+        always(Duration::from_secs(35), "it stays", async || {
             ensure!(dispatch(&tenant, "stuck").await?.attempt == moved.attempt, "it moved");
             Ok(())
         })
         .await
         .unwrap();
         cordon(&fleet, "east", false).await;
-        tenant
-            .await_status("stuck", "running", SOON, |row| row.state.to_string() == "Running")
-            .await
-            .unwrap();
+        runs(&tenant, "stuck").await;
 
         // A job with a ready pod stays, though another pod finds no node.
         let partly = tenant
@@ -124,16 +135,24 @@ fn job_without_ready_pod_moves_and_then_stays() {
             .backoff_limit(6)
             .annotation(names::CLUSTERS, "east,west")
             .annotation(names::PREFERRED_CLUSTERS, "east")
-            .annotation(names::ON_STUCK, "15s");
+            .annotation(names::ON_STUCK, "30s");
         tenant.submit(partly).await.unwrap();
-        fleet.await_pods("east", tenant.name(), 3).await.unwrap();
-        cordon(&fleet, "east", true).await;
         let pods: Api<Pod> = Api::namespaced(fleet.worker("east").admin.clone(), tenant.name());
         let of_job = job::pods_of("partly");
-        let first = pods.list(&of_job).await.unwrap().items.remove(0).metadata.name.unwrap();
+        let first = eventually(SOON, "both pods of partly to run", async || {
+            let pods = pods.list(&of_job).await?.items;
+            let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
+            let phases: Vec<_> = pods.iter().filter_map(phase).collect();
+            ensure!(phases == ["Running"; 2], "{phases:?}");
+            Ok(pods[0].name_any())
+        })
+        .await
+        .unwrap();
+        runs(&tenant, "partly").await;
+        cordon(&fleet, "east", true).await;
         pods.delete(&first, &DeleteParams::default().grace_period(0)).await.unwrap();
         said(&tenant, "partly", "Unschedulable").await;
-        always(Duration::from_secs(30), "it stays", async || {
+        always(Duration::from_secs(40), "it stays", async || {
             ensure!(dispatch(&tenant, "partly").await?.history.is_empty(), "it moved");
             Ok(())
         })
@@ -167,10 +186,7 @@ fn job_on_its_only_cluster_stays_and_says_so() {
         let silent = tenant.job("silent").run_forever().pod_annotation(job::START_AFTER, "1h");
         tenant.submit(silent).await.unwrap();
         said(&tenant, "silent", "on \"south\": no pod is ready since ").await;
-        tenant
-            .await_status("alone", "running", SOON, |row| row.state.to_string() == "Running")
-            .await
-            .unwrap();
+        runs(&tenant, "alone").await;
     });
 }
 

@@ -185,7 +185,7 @@ fn a_topology_stays_while_a_flavor_names_it() {
     fixture::run(async {
         let racks = Racks::new("topology").await;
         let bed = &racks.bed;
-        bed.delete("Topology", &bed.name).await;
+        racks.delete_topology().await;
         let kept = async || {
             let topology = racks.topology().await?;
             ensure!(

@@ -139,8 +139,13 @@ fn second_way_to_cluster_is_refused_and_agent_may_replace_first() {
             pods(&fleet, &tenant).await.contains(&running[0]),
             "what ran before runs on, in the same pod"
         );
-        let orphans = clusters.get("west").await.unwrap().status.unwrap_or_default().orphans;
-        assert!(orphans.is_empty(), "{orphans:?}");
+        eventually(SOON, "no orphans on west", async || {
+            let orphans = clusters.get("west").await?.status.unwrap_or_default().orphans;
+            ensure!(orphans.is_empty(), "{orphans:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
         tenant.hub_jobs().delete("long", &DeleteParams::background()).await.unwrap();
         tenant.await_empty("west", SOON).await.unwrap();
 

@@ -21,7 +21,8 @@ use switchyard_e2e::{ClusterSpec, Environment, NodeSpec, fixture, job, queues, w
 
 use crate::bed::{self, Bed, WAIT};
 
-const SECTIONS: &str = "featureGates: {ConcurrentAdmission: true}";
+const SECTIONS: &str = "featureGates: {ConcurrentAdmission: true}\n\
+                        metrics: {enableClusterQueueResources: true}";
 /// For what must not happen.
 const A_WHILE: Duration = Duration::from_secs(3);
 
@@ -58,6 +59,23 @@ async fn resize(bed: &Bed, flavor: usize, cores: &str) {
     queue["resourceGroups"][0]["flavors"][flavor]["resources"][0]["nominalQuota"] = json!(cores);
     let patch = json!({"spec": {"resourceGroups": queue["resourceGroups"]}});
     api.patch(&bed.name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+/// Waits until the controller knows that a flavor has so many cores.
+async fn knows_cores(bed: &Bed, flavor: &str, cores: f64) {
+    let labels =
+        [format!("cluster_queue=\"{}\"", bed.name), format!("flavor=\"{}\"", bed.part(flavor))];
+    let shown = async || {
+        let page = bed::metrics();
+        let line = page.lines().find(|line| {
+            line.starts_with("kueue_cluster_queue_nominal_quota{")
+                && labels.iter().all(|label| line.contains(label))
+        });
+        let known = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        ensure!(known == Some(cores), "{known:?}");
+        Ok(())
+    };
+    wait::eventually(WAIT, format!("{cores} cores of {flavor}"), shown).await.unwrap();
 }
 
 fn holds(workload: &Workload, condition: &str) -> bool {
@@ -169,14 +187,11 @@ fn job_runs_on_best_flavor_and_its_variants_end() {
         }
         bed.queue_status(0, 1, 1).await;
 
-        bed.job("second")
-            .cpu("1")
-            .run_for(Duration::from_secs(20))
-            .create(bed.admin())
-            .await
-            .unwrap();
+        bed.job("second").cpu("1").run_forever().create(bed.admin()).await.unwrap();
         on(&bed, "second", "spot", &[("reserved", "tries"), ("spot", "holds")]).await;
         bed.queue_status(1, 2, 2).await;
+        job::ready(bed.admin(), &bed.namespace, "second", WAIT).await.unwrap();
+        job::pods_succeed(bed.admin(), &bed.namespace, "second").await.unwrap();
         job::complete(bed.admin(), &bed.namespace, "second", WAIT).await.unwrap();
         bed.expect_true("second", "Finished").await;
         let check = async || {
@@ -219,6 +234,7 @@ fn job_moves_to_better_flavor_and_back_when_preempted() {
 
         // A user stops the better variant: all try again.
         resize(&bed, 0, "0").await;
+        knows_cores(&bed, "reserved", 0.0).await;
         let reserved =
             variants_of(&bed, "train").await.into_iter().find(|it| it.0 == "reserved").unwrap().1;
         let api: Api<Workload> = Api::namespaced(bed.admin().clone(), &bed.namespace);

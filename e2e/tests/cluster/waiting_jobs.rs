@@ -39,14 +39,15 @@ async fn warnings(fleet: &Fleet, method: &str, path: &str, body: Option<Value>) 
 }
 
 /// The column STATUS of `kubectl get jobs`.
-pub(crate) async fn shown(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> String {
+pub(crate) async fn shown(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> anyhow::Result<String> {
     let path = format!("/apis/batch/v1/namespaces/{}/jobs/{job}", tenant.name());
     let accept = "application/json;as=Table;g=meta.k8s.io;v=v1";
-    let request = Request::get(path).header("accept", accept).body(Vec::new()).unwrap();
-    let table: Value = fleet.hub().admin.request(request).await.unwrap();
-    let columns = table["columnDefinitions"].as_array().unwrap();
-    let at = columns.iter().position(|column| column["name"] == "Status").unwrap();
-    table["rows"][0]["cells"][at].as_str().unwrap_or_default().to_owned()
+    let request = Request::get(path).header("accept", accept).body(Vec::new())?;
+    let table: Value = fleet.hub().admin.request(request).await?;
+    let columns = table["columnDefinitions"].as_array().context("no columns")?;
+    let status = columns.iter().position(|column| column["name"] == "Status");
+    let at = status.context("no column of the status")?;
+    Ok(table["rows"][0]["cells"][at].as_str().unwrap_or_default().to_owned())
 }
 
 #[test]
@@ -74,7 +75,7 @@ fn job_that_waits_is_shown_as_suspended() {
 
         tenant.submit(tenant.job("second").cpu("1").run_forever()).await.unwrap();
         eventually(SOON, "the job to be shown as suspended", async || {
-            let shown = shown(&fleet, &tenant, "second").await;
+            let shown = shown(&fleet, &tenant, "second").await?;
             ensure!(shown == "Suspended", "{shown}");
             Ok(())
         })
@@ -91,7 +92,7 @@ fn job_that_waits_is_shown_as_suspended() {
 
         tenant.hub_jobs().delete("first", &DeleteParams::background()).await.unwrap();
         eventually(SOON, "the job to be shown as running", async || {
-            let shown = shown(&fleet, &tenant, "second").await;
+            let shown = shown(&fleet, &tenant, "second").await?;
             ensure!(shown == "Running", "{shown}");
             Ok(())
         })
@@ -129,7 +130,7 @@ fn short_loss_of_a_cluster_costs_no_waiting_job_its_quota() {
         always(Duration::from_secs(3), "quota of the second job", reserved).await.unwrap();
         tenant.hub_jobs().delete("first", &DeleteParams::background()).await.unwrap();
         eventually(SOON, "the second job to run", async || {
-            let shown = shown(&fleet, &tenant, "second").await;
+            let shown = shown(&fleet, &tenant, "second").await?;
             ensure!(shown == "Running", "{shown}");
             reserved().await
         })
@@ -156,7 +157,9 @@ fn queue_of_an_annotation_and_a_deleted_cluster_are_warned_of() {
         let jobs: Api<Job> = tenant.hub_jobs();
         let labels = jobs.get("old").await.unwrap().metadata.labels.unwrap();
         assert_eq!(labels.get(names::QUEUE_NAME).map(String::as_str), queue.as_str());
-        fleet.await_pods("west", tenant.name(), 1).await.unwrap();
+        let sent =
+            tenant.await_status("old", "sent", SOON, |row| row.cluster.as_deref() == Some("west"));
+        sent.await.unwrap();
 
         let path = "/apis/kueue.x-k8s.io/v1beta2/multikueueclusters/west";
         let said = warnings(&fleet, "DELETE", path, None).await;

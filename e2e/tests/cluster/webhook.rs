@@ -12,7 +12,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use switchyard_api::v1beta2::{CheckState, Workload};
@@ -82,20 +82,21 @@ async fn controller_with(
     handle
 }
 
-/// Waits until the API server calls the webhook: it learns of a registration a moment after it is written.
+/// Waits until the API server calls the webhooks: it learns of each registration a moment after it is written.
 async fn called(cluster: &Cluster) {
     let namespace = cluster.namespace("probe").await.unwrap();
     let jobs: Api<Job> = Api::namespaced(cluster.admin.clone(), &namespace);
-    let probe = |n: usize| JobBuilder::new(&namespace, &format!("probe-{n}")).queue("none").build();
-    let mut tries = 0;
+    let good = JobBuilder::new(&namespace, "probe").queue("none");
+    let bad = good.clone().queue("Not_A_Name");
+    let [good, bad] = [good, bad].map(|it| serde_json::from_value::<Job>(it.build()).unwrap());
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
     let check = async || {
-        tries += 1;
-        let job: Job = serde_json::from_value(probe(tries))?;
-        let created = jobs.create(&Default::default(), &job).await?;
-        ensure!(suspended(&created), "not called yet");
+        ensure!(suspended(&jobs.create(&dry, &good).await?), "not called yet");
+        let refused = jobs.create(&dry, &bad).await.err().map(|error| error.to_string());
+        ensure!(refused.is_some_and(|it| it.contains("Invalid value")), "a bad job is let through");
         Ok(())
     };
-    wait::eventually(WAIT, "the webhook to be called", check).await.unwrap();
+    wait::eventually(WAIT, "the webhooks to be called", check).await.unwrap();
 }
 
 struct Bed {
@@ -183,12 +184,8 @@ fn plain_job_is_suspended_at_creation_and_runs_when_admitted() {
     fixture::run(async {
         let bed = Bed::up("plain").await;
         bed.queue().await;
-        let created = bed
-            .job("a")
-            .run_for(Duration::from_millis(200))
-            .create(&bed.cluster.admin)
-            .await
-            .unwrap();
+        let job = bed.job("a").run_for(Duration::from_millis(200));
+        let created = job.create(&bed.cluster.admin).await.unwrap();
         assert!(suspended(&created), "already in the answer to the creation");
         job::complete(&bed.cluster.admin, &bed.namespace, "a", WAIT).await.unwrap();
     });

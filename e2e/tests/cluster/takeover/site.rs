@@ -11,6 +11,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use switchyard_api::conditions::{ACTIVE, ADMITTED, FINISHED, PODS_READY, QUOTA_RESERVED, is_true};
+use switchyard_api::names::QUEUE_NAME;
 use switchyard_api::v1beta2::{ClusterQueue, LocalQueue, Workload};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, JobBuilder, job, queues};
@@ -76,7 +77,9 @@ impl<'a> Site<'a> {
         let foreign = JobBuilder::new(&site.namespace, "foreign").suspended();
         site.create(held.chain([foreign, site.job("off", "roomy")])).await?;
         site.set_active("off", false).await?;
+        site.known().await?;
         site.settled().await?;
+        site.active(true).await?;
         Ok(site)
     }
 
@@ -157,6 +160,21 @@ impl<'a> Site<'a> {
         workloads.into_iter().find(|workload| job_of(workload) == job).context("no workload")
     }
 
+    /// Waits until every job with a queue has a Workload.
+    async fn known(&self) -> anyhow::Result<()> {
+        let jobs: Api<Job> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
+        eventually(WAIT, "the Workloads of all jobs", async || {
+            let workloads = self.workloads().await?;
+            for job in jobs.list(&ListParams::default()).await? {
+                let (name, queued) = (job.name_any(), job.labels().contains_key(QUEUE_NAME));
+                let known = workloads.iter().any(|workload| job_of(workload) == name);
+                ensure!(known || !queued, "{name} has none");
+            }
+            Ok(())
+        })
+        .await
+    }
+
     async fn await_running(&self, count: usize) -> anyhow::Result<()> {
         let jobs: Api<Job> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
         eventually(WAIT, format!("{count} jobs to run"), async || {
@@ -173,13 +191,7 @@ impl<'a> Site<'a> {
 
     /// Waits until one job runs.
     pub(crate) async fn runs(&self, name: &str) -> anyhow::Result<()> {
-        let jobs: Api<Job> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
-        eventually(WAIT, format!("job {name} to run"), async || {
-            let status = jobs.get(name).await?.status.unwrap_or_default();
-            ensure!(status.ready > Some(0), "{status:?}");
-            Ok(())
-        })
-        .await
+        job::ready(&self.cluster.admin, &self.namespace, name, WAIT).await
     }
 
     /// Waits until the workload of a job waits for quota.
@@ -289,20 +301,23 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// Waits until every ClusterQueue says whether it is active.
+    /// Waits until every ClusterQueue and LocalQueue says whether it is active. [`HELD`] never is.
     pub(crate) async fn active(&self, active: bool) -> anyhow::Result<()> {
-        let api: Api<ClusterQueue> = Api::all(self.cluster.admin.clone());
-        eventually(WAIT, format!("the ClusterQueues to say Active={active}"), async || {
-            for queue in api.list(&ListParams::default()).await? {
-                let conditions = queue
-                    .status
-                    .as_ref()
-                    .map(|status| status.conditions.as_slice())
-                    .unwrap_or_default();
+        let clusters: Api<ClusterQueue> = Api::all(self.cluster.admin.clone());
+        let locals: Api<LocalQueue> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
+        eventually(WAIT, format!("the queues to say Active={active}"), async || {
+            for queue in clusters.list(&ListParams::default()).await? {
+                let name = queue.name_any();
+                let conditions = queue.status.unwrap_or_default().conditions;
+                ensure!(is_true(&conditions, ACTIVE) == active, "{name}: {conditions:?}");
+            }
+            for queue in locals.list(&ListParams::default()).await? {
+                let name = queue.name_any();
+                let conditions = queue.status.unwrap_or_default().conditions;
+                let expected = active && name != HELD;
                 ensure!(
-                    is_true(conditions, ACTIVE) == active,
-                    "{}: {conditions:?}",
-                    queue.name_any()
+                    is_true(&conditions, ACTIVE) == expected,
+                    "LocalQueue {name}: {conditions:?}"
                 );
             }
             Ok(())

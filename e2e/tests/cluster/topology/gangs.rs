@@ -43,8 +43,11 @@ impl Load {
     fn apply(&mut self, event: Event<Pod>) {
         match event {
             Event::Delete(pod) => drop(self.pods.remove(&pod.name_any())),
-            Event::Apply(pod) | Event::InitApply(pod) => self.put(&pod),
-            Event::Init | Event::InitDone => {}
+            Event::Apply(pod) => self.put(&pod),
+            // A repeated list has no pods that were deleted meanwhile. It is checked once it is whole.
+            Event::Init => return self.pods.clear(),
+            Event::InitApply(pod) => return self.put(&pod),
+            Event::InitDone => {}
         }
         let mut by_host: BTreeMap<&str, i64> = BTreeMap::new();
         for (host, cpu) in self.pods.values() {

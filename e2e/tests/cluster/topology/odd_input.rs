@@ -62,7 +62,7 @@ fn topology_deleted_under_a_gang_leaves_it_running() {
         let job = bed.job("gang").run_forever().cpu("2").parallelism(2).completions(2);
         job.pod_annotation(REQUIRED, HOST).create(bed.admin()).await.unwrap();
         let before = racks.running("gang", 2).await;
-        bed.delete("Topology", &bed.name).await;
+        racks.delete_topology().await;
         let deleting = async || {
             let topology = racks.topology().await?;
             ensure!(

@@ -16,7 +16,7 @@ use kube::{
 use serde_json::{Value, json};
 use switchyard_api::v1beta2::{PodSetAssignment, Topology, Workload};
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
-use switchyard_e2e::{NOT_READY, NodeSpec, job, queues, wait::eventually};
+use switchyard_e2e::{NOT_READY, NodeSpec, job, queues, ready, wait::eventually};
 
 use crate::bed::{Bed, WAIT, metrics};
 use crate::job_kinds::FRAMEWORKS;
@@ -57,6 +57,8 @@ async fn webhooked_bed(stem: &str) -> Bed {
         Ok(())
     };
     eventually(WAIT, "the webhook of jobs", called).await.unwrap();
+    // The API server learns of mutating webhooks at another moment than of validating ones.
+    ready::pod_webhook(bed.cluster(), (bed.namespace.as_str(), "queue"), WAIT).await.unwrap();
     bed
 }
 
@@ -100,7 +102,10 @@ impl Racks {
         let queue = change(queue).build();
         let local = queues::local_queue(&bed.namespace, "queue", name);
         cluster.apply([topology, flavor, queue, local]).await.unwrap();
-        Self { bed }
+        let racks = Self { bed };
+        // The nodes are Ready, and the controller knows them and the flavor.
+        racks.has_free(32.0).await;
+        racks
     }
 
     pub(super) fn pods(&self) -> Api<Pod> {
@@ -160,12 +165,13 @@ impl Racks {
         }
     }
 
-    /// As Kubernetes does to pods whose node is gone.
+    /// As Kubernetes does to pods whose node is gone. The pod may be gone, too.
     pub(super) async fn delete_by_force(&self, pod: &Pod) {
-        self.pods()
-            .delete(&pod.name_any(), &DeleteParams::default().grace_period(0))
-            .await
-            .unwrap();
+        let params = DeleteParams::default().grace_period(0);
+        match self.pods().delete(&pod.name_any(), &params).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            deleted => drop(deleted.unwrap()),
+        }
     }
 
     fn nodes(&self) -> Api<Node> {
@@ -279,5 +285,16 @@ impl Racks {
     pub(super) async fn topology(&self) -> anyhow::Result<Option<Topology>> {
         let topologies: Api<Topology> = Api::all(self.bed.admin().clone());
         Ok(topologies.get_opt(&self.bed.name).await?)
+    }
+
+    /// Deletes the Topology, once its finalizer keeps it.
+    pub(super) async fn delete_topology(&self) {
+        let finalized = async || {
+            let topology = self.topology().await?;
+            ensure!(topology.is_some_and(|it| !it.finalizers().is_empty()), "it has none");
+            Ok(())
+        };
+        eventually(WAIT, "the finalizer of the Topology", finalized).await.unwrap();
+        self.bed.delete("Topology", &self.bed.name).await;
     }
 }

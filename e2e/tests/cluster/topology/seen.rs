@@ -101,6 +101,7 @@ fn metrics_show_the_largest_free_domain_of_each_level() {
         let others = racks.fill(3).await;
         shows(8.0, 4.0, 2.0, 1.0).await;
         racks.delete_pods(&others).await;
+        shows(32.0, 16.0, 8.0, 4.0).await;
         bed.job("a")
             .run_forever()
             .cpu("4")
