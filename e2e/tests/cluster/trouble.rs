@@ -70,7 +70,7 @@ fn began(message: &str) -> Option<Timestamp> {
     words.filter_map(|word| word.parse::<Timestamp>().ok()).min()
 }
 
-/// The same within the time that a fault may take until its reason is said. The words may follow later.
+/// The same, and its reason appears in time after the fault. The words may follow later.
 async fn is_said(
     tenant: &Tenant<'_>,
     job: &str,
