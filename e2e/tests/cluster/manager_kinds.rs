@@ -204,8 +204,8 @@ impl Site {
         .unwrap();
     }
 
-    /// Each Workload runs as its first attempt, and was not evicted. One that ended under Kueue has no
-    /// attempts.
+    /// Each Workload runs as its first attempt, and was not evicted. Workloads that ended under Kueue
+    /// have no attempts.
     async fn are_first_attempts(&self) {
         let workloads: Api<Workload> = Api::namespaced(self.hub().admin.clone(), &self.namespace);
         eventually(SOON, "first attempts", async || {
