@@ -79,6 +79,18 @@ pub(super) fn has_finished(ctx: &Context, workload: &Workload) -> bool {
     job.is_some_and(|job| owned.kind.finished(&job.value()).is_some())
 }
 
+/// The status that one object of the workload shows. A member that the cluster has lost shows no pod.
+fn shown(object: &Object, what: &JobStatus, is_group: bool) -> Option<JobStatus> {
+    let JobStatus::Remote(status) = what else { return Some(what.clone()) };
+    if !is_group {
+        return Some(what.clone());
+    }
+    // Too long a status lost its pods on the way.
+    let members = status.get("pods")?.as_object()?;
+    let own = members.get(object.metadata.name.as_deref()?);
+    Some(own.map_or(JobStatus::Cleared, |own| JobStatus::Remote(Arc::new(own.clone()))))
+}
+
 /// Writes the status to the workload's job, or to each member of its pod group. A deleted job needs
 /// no write.
 ///
@@ -92,12 +104,9 @@ pub(super) async fn write_job_status(
     let Some(owned) = status_owner(workload) else { return Ok(()) };
     let (kind, is_group) = (owned.kind, owned.is_group);
     let Some(objects) = objects(ctx, workload, &owned) else { return Ok(()) };
-    let shown = objects.into_iter().filter_map(|object| match what {
-        JobStatus::Remote(status) if is_group => {
-            let of_member = status.get("pods")?.get(object.metadata.name.as_deref()?)?;
-            Some((object, JobStatus::Remote(Arc::new(of_member.clone()))))
-        }
-        what => Some((object, what.clone())),
+    let shown = objects.into_iter().filter_map(|object| {
+        let shown = shown(&object, what, is_group)?;
+        Some((object, shown))
     });
     let written = stream::iter(shown).map(Ok::<_, anyhow::Error>);
     written
@@ -192,6 +201,27 @@ mod tests {
     use switchyard_jobs::kind_for;
 
     use super::*;
+
+    #[test]
+    fn member_of_group_shows_its_own_pod() {
+        let member = |name: &str| {
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}});
+            Object::new(pod).unwrap()
+        };
+        let told = |name: &str, status: Value| match shown(
+            &member(name),
+            &JobStatus::Remote(Arc::new(status)),
+            true,
+        ) {
+            Some(JobStatus::Remote(status)) => status["phase"].to_string(),
+            Some(JobStatus::Cleared) => "no pod".to_owned(),
+            None => "as before".to_owned(),
+        };
+        let pods = json!({"pods": {"a": {"phase": "Running"}}});
+        assert_eq!(told("a", pods.clone()), "\"Running\"");
+        assert_eq!(told("b", pods), "no pod", "the cluster has lost it");
+        assert_eq!(told("a", json!({})), "as before", "a status that was too long");
+    }
 
     #[test]
     fn job_waits_for_suspension_unless_being_deleted() {

@@ -167,7 +167,7 @@ fn stateful_set_without_ready_pod_moves_and_shows_trouble() {
         delete_pod(&there, "db-1").await;
         let words = ["FailedCreate", "serviceaccount \"builder\" not found"];
         said(&workloads, &name, TRUE, &words).await;
-        shows(fleet, &tenant, "db", &["FailedCreate"]).await;
+        shows(fleet, &tenant, "db", &[" 1/2 ", "FailedCreate"]).await;
         delete_pod(&there, "db-0").await;
         let words = ["FailedCreate", "it stays, as onStuck has moved it 1 times"];
         said(&workloads, &name, TRUE, &words).await;
