@@ -72,6 +72,9 @@ pub(crate) struct PodStatuses {
     pub(crate) status: Arc<[u8]>,
 }
 
+/// Reported when the last pod is gone, so that the hub clears its pods.
+const NO_PODS: &[u8] = br#"{"pods":{}}"#;
+
 /// One workload.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -83,7 +86,9 @@ pub(crate) struct Entry {
     /// The namespace of its objects, or of its last ones.
     pub(crate) namespace: Option<String>,
     /// The pod statuses in that namespace.
-    pub(crate) pod_statuses: Option<PodStatuses>,
+    pod_statuses: Option<PodStatuses>,
+    /// The last attempt with pods, as far as this process has seen.
+    last_with_pods: Option<u64>,
     pub(crate) workload_slot: ActionSlot,
     pub(crate) job_slot: ActionSlot,
     /// Why this attempt's assignment cannot be carried out, and for which object.
@@ -132,6 +137,7 @@ impl Entry {
             origin: None,
             namespace: None,
             pod_statuses: None,
+            last_with_pods: None,
             workload_slot: ActionSlot::default(),
             job_slot: ActionSlot::default(),
             rejection: None,
@@ -328,12 +334,21 @@ impl Entry {
         self.workload.as_ref().map(|workload| &workload.origin).or(self.origin.as_ref())
     }
 
+    pub(crate) fn set_pod_statuses(&mut self, statuses: Option<PodStatuses>) {
+        self.last_with_pods = self.last_with_pods.max(statuses.as_ref().map(|it| it.attempt));
+        self.pod_statuses = statuses;
+    }
+
     /// The job status to report: the pods' statuses where a controller of the cluster creates the
-    /// pods.
+    /// pods, also when the last pod is gone.
     pub(crate) fn job_status(&self) -> Vec<u8> {
         let Some(job) = &self.job else { return Vec::new() };
         let statuses = self.pod_statuses.as_ref().filter(|it| it.attempt == job.meta.attempt);
-        statuses.map_or_else(|| job.status.clone(), |it| it.status.to_vec())
+        match statuses {
+            Some(statuses) => statuses.status.to_vec(),
+            None if self.last_with_pods == Some(job.meta.attempt) => NO_PODS.to_vec(),
+            None => job.status.clone(),
+        }
     }
 
     pub(crate) fn mark_deleted(&mut self, target: &Target) {

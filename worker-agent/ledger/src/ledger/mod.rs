@@ -375,8 +375,9 @@ impl Ledger {
         let desired = self.desired.get(uid);
         let Some(entry) = self.entries.get_mut(uid) else { return Vec::new() };
         let namespace = entry.namespace.as_ref().or(desired.map(|desired| &desired.namespace));
-        entry.pod_statuses =
-            namespace.and_then(|namespace| self.pod_statuses.get(uid)?.get(namespace)).cloned();
+        entry.set_pod_statuses(
+            namespace.and_then(|namespace| self.pod_statuses.get(uid)?.get(namespace)).cloned(),
+        );
         let fence = entry.fence_after(desired).map(|after| self.lease + after);
         let fenced = fence.is_some_and(|at| at <= now);
         if fenced && !self.fenced.contains(uid) {

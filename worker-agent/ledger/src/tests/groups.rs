@@ -97,6 +97,7 @@ fn pod_statuses_replace_job_status_of_same_attempt() {
     };
     assert_eq!(shown(parts(1, b"pods")).as_deref(), Some("pods"));
     assert_eq!(shown(parts(1, b"pods")), None, "nothing new");
+    assert_eq!(shown(parts(1, b"")).as_deref(), Some(r#"{"pods":{}}"#), "its last pod is gone");
     assert_eq!(shown(parts(2, b"others")).as_deref(), Some("j"), "of another attempt");
     assert_eq!(shown(parts(2, b"")), None);
     assert_eq!(shown(parts(1, b"more")).as_deref(), Some("more"));
