@@ -79,13 +79,15 @@ pub(super) fn has_finished(ctx: &Context, workload: &Workload) -> bool {
     job.is_some_and(|job| owned.kind.finished(&job.value()).is_some())
 }
 
-/// The status that one object of the workload shows. A member that the cluster has lost shows no pod.
+/// The status that one object of the workload shows. A member whose pod the cluster has lost is shown
+/// as waiting.
 fn shown(object: &Object, what: &JobStatus, is_group: bool) -> Option<JobStatus> {
     let JobStatus::Remote(status) = what else { return Some(what.clone()) };
     if !is_group {
         return Some(what.clone());
     }
-    // Too long a status lost its pods on the way.
+    // Without `pods`, the members are unknown: the status was too long, or no pod has this hub's
+    // marks.
     let members = status.get("pods")?.as_object()?;
     let own = members.get(object.metadata.name.as_deref()?);
     Some(own.map_or(JobStatus::Cleared, |own| JobStatus::Remote(Arc::new(own.clone()))))
@@ -214,12 +216,13 @@ mod tests {
             true,
         ) {
             Some(JobStatus::Remote(status)) => status["phase"].to_string(),
-            Some(JobStatus::Cleared) => "no pod".to_owned(),
+            Some(JobStatus::Cleared) => "waiting".to_owned(),
             None => "as before".to_owned(),
         };
         let pods = json!({"pods": {"a": {"phase": "Running"}}});
         assert_eq!(told("a", pods.clone()), "\"Running\"");
-        assert_eq!(told("b", pods), "no pod", "the cluster has lost it");
+        assert_eq!(told("b", pods), "waiting", "the cluster has lost it");
+        assert_eq!(told("a", json!({"pods": {}})), "waiting", "the cluster has lost all");
         assert_eq!(told("a", json!({})), "as before", "a status that was too long");
     }
 

@@ -55,7 +55,7 @@ pub(super) fn read_group(
     };
     let has_lost_member =
         lost || members.iter().any(|it| is_deleting(it) && was_removed_early(kind, it));
-    let status = statuses_json(statuses(&members));
+    let status = statuses_json(statuses(kind, &members));
     let group = kind.compose(members);
     // Deleted pods fail, which does not end the group.
     let end = kind.finished(&group).filter(|_| !has_lost_member).map(|finished| JobEnd {
@@ -76,9 +76,9 @@ pub(super) fn read_group(
     })
 }
 
-/// The statuses of the members that stay, by name.
-fn statuses(members: &[Value]) -> Map<String, Value> {
-    let stays = members.iter().filter(|it| !is_deleting(it));
+/// The statuses of the members that stay or ended by themselves, by name.
+fn statuses(kind: &dyn JobKind, members: &[Value]) -> Map<String, Value> {
+    let stays = members.iter().filter(|it| !is_deleting(it) || !was_removed_early(kind, it));
     let status = |it: &Value| {
         let name = it.pointer("/metadata/name").and_then(Value::as_str)?;
         Some((name.to_owned(), it.get("status")?.clone()))
