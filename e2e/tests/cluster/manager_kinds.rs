@@ -2,14 +2,16 @@
 //! it back, and Switchyard takes it over again. Each copy stays as it is, its status and its end reach
 //! the hub, and a deletion on the hub deletes it.
 
+mod replicas;
+
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use switchyard_api::v1beta2::Workload;
+use switchyard_api::v1beta2::{CheckState, Workload};
 use switchyard_api::{conditions, names};
 use switchyard_e2e::fleet::{Fleet, HUB, NAMESPACE, Tenant};
 use switchyard_e2e::job::RUN_FOR;
@@ -22,12 +24,17 @@ use crate::job_kinds::external::hand_back;
 use crate::job_kinds::samples::{Sample, samples};
 use crate::job_kinds::table::{Jobs, SOON, install_crds};
 use crate::job_kinds::{CONFIG, EXTERNAL, FRAMEWORKS, external};
+use crate::serving::install_lws;
+
+use replicas::REPLICAS;
 
 const SETS: &str = "statefulset-controller";
 /// The account of a kubeconfig, from `deploy/rbac`.
 const ACCOUNT: &str = "switchyard-remote-hub";
 const QUOTA: &[(&str, &str)] = &[("cpu", "100"), ("memory", "100Gi")];
 const NAME: &str = "sent";
+/// The job of this kind ends while no program manages the hub.
+const UNSEEN: &str = "PyTorchJob";
 /// The second and third form a group.
 const PODS: [&str; 3] = ["alone", "member-0", "member-1"];
 const GROUP: &str = "group";
@@ -62,6 +69,7 @@ impl Site {
         fleet.kill(HUB);
         Single::unregister(hub).await.unwrap();
         install_crds(&[hub, west]).await.unwrap();
+        install_lws(&[hub, west]).await;
         hub.apply([external::crd()]).await.unwrap();
         west.apply([external::crd()]).await.unwrap();
         let (manager, worker) = tokio::join!(start_kueue(hub), start_kueue(west));
@@ -126,10 +134,12 @@ impl Site {
                 self.create(pod(name)).await?;
             }
             self.create(stateful_set()).await?;
-            eventually(SOON, "five pods to run", async || {
+            self.create(replicas::leader_worker_set()).await?;
+            replicas::make_pods(self.west(), &self.namespace).await?;
+            eventually(SOON, "all pods to run", async || {
                 let pods = self.pods().await?;
                 let running = pods.iter().filter(|(_, phase)| phase == "Running").count();
-                ensure!(running == PODS.len() + 2, "{pods:?}");
+                ensure!(running == PODS.len() + 2 + replicas::PODS, "{pods:?}");
                 Ok(())
             })
             .await
@@ -164,7 +174,7 @@ impl Site {
     async fn copies(&self) -> anyhow::Result<Vec<DynamicObject>> {
         let sampled = self.samples.iter().map(|sample| (sample.api, sample.kind, NAME));
         let pods = PODS.map(|name| ("v1", "Pod", name));
-        let others = [SET, (external::API, "Flock", external::NAME)];
+        let others = [SET, REPLICAS, (external::API, "Flock", external::NAME)];
         let mut copies = Vec::new();
         for (api, kind, name) in sampled.chain(pods).chain(others) {
             let api = self.west().dynamic(api, kind, &self.namespace).await?;
@@ -204,23 +214,21 @@ impl Site {
         .unwrap();
     }
 
-    /// Each Workload runs as its first attempt, and was not evicted. Workloads that ended under Kueue
-    /// have no attempts.
-    async fn are_first_attempts(&self) {
+    /// Each Workload runs as its first attempt, and was not evicted. Kueue drops the attempts of jobs
+    /// that ended before or under it.
+    async fn are_first_attempts(&self, ended: &[Sample]) {
         let workloads: Api<Workload> = Api::namespaced(self.hub().admin.clone(), &self.namespace);
         eventually(SOON, "first attempts", async || {
             for workload in workloads.list(&ListParams::default()).await? {
                 let (name, told) = (workload.name_any(), Tenant::told(&workload));
+                let owners = workload.owner_references().to_vec();
                 let status = workload.status.unwrap_or_default();
                 let evicted = conditions::find(&status.conditions, "Evicted");
                 assert!(evicted.is_none(), "{name}: {told}");
-                let attempt = status.dispatch.map(|dispatch| dispatch.attempt);
-                if attempt.is_none()
-                    && conditions::is_true(&status.conditions, conditions::FINISHED)
-                {
-                    continue;
-                }
-                ensure!(attempt == Some(1), "{name}, attempt {attempt:?}: {told}");
+                let attempt = status.dispatch.as_ref().map(|dispatch| dispatch.attempt);
+                let has_ended = ended.iter().any(|it| owners.iter().any(|of| of.kind == it.kind));
+                let expected = (!has_ended).then_some(1);
+                ensure!(attempt == expected, "{name}, attempt {attempt:?}: {told}");
             }
             Ok(())
         })
@@ -242,7 +250,7 @@ impl Site {
         .unwrap();
     }
 
-    /// These jobs end on the worker, where they can. The hub shows it, and collects the copies. Kueue
+    /// Ends these jobs on the worker, if their kind can end. The hub shows it, and collects the copies. Kueue
     /// leaves zeros out of a status, so that it is not compared.
     async fn end(&self, samples: &[Sample], program: Program) {
         let ends = samples.iter().map(async |sample| {
@@ -281,15 +289,58 @@ impl Site {
         .unwrap();
     }
 
-    async fn take_over(&self, manager: Kueue) {
+    async fn stop(&self, manager: Kueue) {
         manager.stop().await;
         Kueue::unregister(self.hub()).await.unwrap();
+    }
+
+    /// The state of a manager that stops before it has recorded where jobs of these kinds run, and a
+    /// later replica.
+    async fn forget(&self, kinds: &[&str]) {
+        for sample in self.samples.iter().filter(|sample| kinds.contains(&sample.kind)) {
+            let api = self.hub().dynamic(sample.api, sample.kind, &self.namespace).await.unwrap();
+            let fields = sample.suspend.split('/').skip(1).collect::<Vec<_>>();
+            let suspended =
+                fields.into_iter().rev().fold(json!(true), |it, name| json!({name: it}));
+            let params = PatchParams::default();
+            api.patch(NAME, &params, &Patch::Merge(suspended)).await.unwrap();
+        }
+        let workloads: Api<Workload> = Api::namespaced(self.hub().admin.clone(), &self.namespace);
+        for workload in workloads.list(&ListParams::default()).await.unwrap() {
+            let name = workload.name_any();
+            let is_theirs = workload.owner_references().iter().any(|it| kinds.contains(&&*it.kind));
+            if !is_theirs && !name.starts_with("leaderworkerset-llm-1-") {
+                continue;
+            }
+            let mut status = workload.status.unwrap();
+            status.conditions.retain(|it| it.type_ == conditions::QUOTA_RESERVED);
+            status.admission_checks[0].state = CheckState::Pending;
+            let patch = json!({"status": {
+                "clusterName": null, "conditions": status.conditions,
+                "admissionChecks": status.admission_checks,
+            }});
+            let params = PatchParams::default();
+            workloads.patch_status(&name, &params, &Patch::Merge(patch)).await.unwrap();
+        }
+    }
+
+    /// Removes a job from the samples and ends it, while no program manages the hub.
+    async fn end_unseen(&mut self, kind: &str) -> Sample {
+        let place = self.samples.iter().position(|sample| sample.kind == kind).unwrap();
+        let sample = self.samples.remove(place);
+        let (_, there) = self.jobs(&sample).await.unwrap();
+        there.report(NAME, sample.ended.as_ref().unwrap()).await.unwrap();
+        there.finished(NAME).await.unwrap();
+        sample
+    }
+
+    async fn take_over(&self, ended: &[Sample]) {
         self.hub().install().await.unwrap();
         self.fleet.renew_hub_account().await.unwrap();
         self.fleet.start_hub().await.unwrap();
         self.fleet.connected("west").await.unwrap();
         self.are_taken_over().await;
-        self.are_first_attempts().await;
+        self.are_first_attempts(ended).await;
     }
 
     /// The steps of the guide back to the manager.
@@ -298,7 +349,11 @@ impl Site {
         Single::unregister(self.hub()).await.unwrap();
         hand_back(self.hub(), &[]).await.unwrap();
         let released = hand_back(self.west(), &["--copies"]).await.unwrap();
-        println!("released on the worker: {released}");
+        assert_ne!(released["copies"], 0, "{released}");
+        for copy in self.copies().await.unwrap() {
+            let marks = copy.labels();
+            assert!(!marks.contains_key(names::HUB_ID), "{:?} {marks:?}", copy.types);
+        }
         start_kueue(self.hub()).await
     }
 
@@ -309,8 +364,10 @@ impl Site {
             here.delete(NAME).await.unwrap();
             there.gone(NAME).await.unwrap();
         }
-        let sets = self.hub().dynamic(SET.0, SET.1, &self.namespace).await.unwrap();
-        sets.delete(SET.2, &DeleteParams::background()).await.unwrap();
+        for (api, kind, name) in [SET, REPLICAS] {
+            let sets = self.hub().dynamic(api, kind, &self.namespace).await.unwrap();
+            sets.delete(name, &DeleteParams::background()).await.unwrap();
+        }
         let pods: Api<Pod> = Api::namespaced(self.hub().admin.clone(), &self.namespace);
         pods.delete(PODS[0], &DeleteParams::default()).await.unwrap();
         // Deleted members of a group wait for others in their place, as with Kueue.
@@ -326,13 +383,20 @@ impl Site {
     }
 }
 
-/// All kinds that MultiKueue sends, but the LeaderWorkerSet, whose pods no operator makes here.
+/// The copies but those of these jobs.
+fn without(copies: Copies, jobs: &[Sample]) -> Copies {
+    let is_of = |copy: &String| jobs.iter().any(|job| copy.starts_with(&format!("{} ", job.kind)));
+    copies.into_iter().filter(|(copy, _)| !is_of(copy)).collect()
+}
+
+/// All kinds that MultiKueue sends.
 fn config() -> Value {
     let mut config: Value = serde_saphyr::from_str(&format!("{FRAMEWORKS}{EXTERNAL}")).unwrap();
     config.as_object_mut().unwrap().remove("featureGates");
     let frameworks = config["integrations"]["frameworks"].as_array_mut().unwrap();
     frameworks.retain(|it| it != "sparkoperator.k8s.io/sparkapplication");
-    frameworks.extend([json!("pod"), json!("statefulset")]);
+    let by_pods = ["pod", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"];
+    frameworks.extend(by_pods.map(Value::from));
     config
 }
 
@@ -384,19 +448,29 @@ fn copies_of_every_kind_survive_the_takeover_of_a_manager() {
         let (mut site, manager, _worker) = Site::make().await;
         site.send().await;
         let before = site.specs().await;
-        site.take_over(manager).await;
+        site.stop(manager).await;
+        site.forget(&["JobSet", UNSEEN]).await;
+        let unseen = site.end_unseen(UNSEEN).await;
+        let before = without(before, std::slice::from_ref(&unseen));
+        site.take_over(&[]).await;
+        let (here, there) = site.jobs(&unseen).await.unwrap();
+        here.finished(NAME).await.unwrap();
+        there.gone(NAME).await.unwrap();
         assert_eq!(site.specs().await, before);
         site.shows_running_pods().await;
 
         let manager = site.give_back().await;
-        let ending = site.split_off_ending();
+        let mut ending = site.split_off_ending();
         site.end(&ending, Program::Kueue).await;
-        let before = site.specs().await;
-        site.take_over(manager).await;
+        ending.push(unseen);
+        let before = without(before, &ending);
+        assert_eq!(site.specs().await, before);
+        site.stop(manager).await;
+        site.take_over(&ending).await;
         assert_eq!(site.specs().await, before);
         site.end(&site.samples, Program::Switchyard).await;
         site.end_flock().await;
-        site.are_first_attempts().await;
+        site.are_first_attempts(&ending).await;
         site.delete().await;
     });
 }

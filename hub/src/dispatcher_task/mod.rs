@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use assignment::{assignment, with_flavor_pins, with_preemption_gate};
 pub use inbox::Inbox;
-pub(crate) use replicas::is_later_replica;
+pub(crate) use replicas::{first_replica, is_later_replica};
 
 use crate::cluster_channel::ClusterChannels;
 use crate::cluster_reports::ClusterReports;

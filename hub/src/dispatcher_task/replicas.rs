@@ -55,7 +55,7 @@ pub(crate) fn is_later_replica(workload: &Workload) -> bool {
 }
 
 /// The Workload of the first replica, for a later one.
-pub(super) fn first_replica(stores: &Stores, workload: &Workload) -> Option<Arc<Workload>> {
+pub(crate) fn first_replica(stores: &Stores, workload: &Workload) -> Option<Arc<Workload>> {
     let owner = replicated_owner(workload).filter(|owner| !owner.is_first(workload))?;
     let first = stores.workloads.get(workload.metadata.namespace.as_deref()?, &owner.first)?;
     // Another owner may use that name.

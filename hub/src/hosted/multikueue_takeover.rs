@@ -15,20 +15,22 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams, ObjectMeta, Patch, 
 use kube::{Client, Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 use switchyard_agent::proof::Seal;
-use switchyard_api::names;
-use switchyard_api::v1beta2::Workload;
+use switchyard_api::v1beta2::{CheckState, Workload};
+use switchyard_api::{conditions, names};
 use switchyard_controller::Context;
-use switchyard_controller::workload::is_finished;
+use switchyard_controller::workload::{has_reservation, is_evicted, is_finished};
 use switchyard_jobs::{JobKind, enabled_kinds, meta::LABEL_VALUE_MAX};
 use switchyard_platform::readable::Readable;
 
 use crate::api_objects::dispatches;
-use crate::dispatcher_task::is_later_replica;
+use crate::dispatcher_task::{first_replica, is_later_replica};
 
 const WORKLOAD: &str = "kueue.x-k8s.io/v1beta2, Kind=Workload";
 
 /// Deadline of one API call.
 const CALL: Duration = Duration::from_secs(30);
+/// Tries to write a Workload that others write, too.
+const CONFLICTS: u32 = 8;
 
 /// Takes over the copies on one worker cluster.
 pub(super) struct Adoption<'a> {
@@ -56,6 +58,10 @@ impl Adoption<'_> {
             return Ok(0);
         }
         let jobs = self.jobs().await?;
+        // Before the marks, which take longer: until then, the job may be offered to other clusters.
+        for copy in &copies {
+            self.record_cluster(copy, &jobs).await?;
+        }
         let mut adopted = 0;
         for copy in copies {
             let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
@@ -113,7 +119,12 @@ impl Adoption<'_> {
             .and_then(|status| status.dispatch.as_ref())
             .map_or(0, |dispatch| dispatch.attempt);
         let here = status.and_then(|status| status.cluster_name.as_deref()) == Some(self.cluster);
-        if known == 0 && here {
+        // If a check is not Ready, the dispatcher commits the copy when the cluster reports it.
+        let is_ready = status.is_some_and(|status| {
+            let mut checks = status.admission_checks.iter();
+            checks.all(|check| check.state == CheckState::Ready)
+        });
+        if known == 0 && here && is_ready {
             let api: Api<Workload> =
                 Api::namespaced(self.ctx.client.clone(), &original.namespace().unwrap_or_default());
             let first = json!({
@@ -127,6 +138,54 @@ impl Adoption<'_> {
             self.ctx.stores.workloads.observe(written);
         }
         Ok(u64::try_from(known).unwrap_or(0).max(1))
+    }
+
+    /// Whether the first replica of the original's object is committed to this cluster.
+    fn is_first_here(&self, original: &Workload) -> bool {
+        first_replica(&self.ctx.stores, original).is_some_and(|first| {
+            let status = first.status.as_ref();
+            let cluster = status.and_then(|status| status.cluster_name.as_deref());
+            cluster == Some(self.cluster) && !is_evicted(&first) && !is_finished(&first)
+        })
+    }
+
+    /// Records this cluster for a job that was started here, if the manager stopped before it did so.
+    /// The dispatcher takes the attempt from the cluster's report.
+    async fn record_cluster(&self, copy: &Workload, jobs: &Jobs) -> Result<(), String> {
+        let key = (copy.namespace().unwrap_or_default(), copy.name_any());
+        let mut original = self.ctx.stores.workloads.get(&key.0, &key.1);
+        let api: Api<Workload> = Api::namespaced(self.ctx.client.clone(), &key.0);
+        for _ in 0..CONFLICTS {
+            let Some(found) = original.filter(|original| {
+                let is_here = jobs.readable.contains_key(&key) || self.is_first_here(original);
+                let dispatches = dispatches(&self.ctx.stores, original);
+                is_here && dispatches && is_started_unrecorded(original, copy)
+            }) else {
+                return Ok(());
+            };
+            // The hub's webhook lets a new attempt alone set the cluster.
+            let patch = json!({
+                "metadata": {"uid": found.uid(), "resourceVersion": found.resource_version()},
+                "status": {
+                    "clusterName": self.cluster, "nominatedClusterNames": null,
+                    "dispatch": {"attempt": 0},
+                },
+            });
+            let (params, patch) = (params(), Patch::Merge(patch));
+            let written = api.patch_status(&key.1, &params, &patch);
+            match tokio::time::timeout(CALL, written).await {
+                Ok(Ok(written)) => {
+                    self.ctx.stores.workloads.observe(written);
+                    return Ok(());
+                }
+                Ok(Err(kube::Error::Api(status))) if status.is_conflict() => {
+                    original = call(api.get_opt(&key.1)).await?.map(Arc::new);
+                }
+                Ok(Err(error)) => return Err(error.to_string()),
+                Err(_) => return Err(late()),
+            }
+        }
+        Err(format!("others kept writing the Workload {}/{}", key.0, key.1))
     }
 
     /// Whether the original is not finished, and not committed to another cluster.
@@ -221,6 +280,20 @@ impl Adoption<'_> {
             "annotations": {names::WORKLOAD_UID: uid, names::ATTEMPT: attempt.to_string(), names::PROOF: proof},
         }})
     }
+}
+
+/// Whether the copy was admitted on a worker, and no cluster is recorded for the original.
+fn is_started_unrecorded(original: &Workload, copy: &Workload) -> bool {
+    let (Some(status), Some(there)) = (&original.status, &copy.status) else { return false };
+    let holds_quota = has_reservation(original) && !is_evicted(original) && !is_finished(original);
+    let is_recorded = status.cluster_name.is_some() || status.dispatch.is_some();
+    // A slice goes with the one that it replaces.
+    let is_slice = original.annotations().contains_key(names::WORKLOAD_SLICE_REPLACEMENT_FOR);
+    let finished = conditions::find(&there.conditions, conditions::FINISHED);
+    let finished = finished.filter(|finished| finished.status == conditions::TRUE);
+    let is_jobs_end = finished.is_none_or(|end| ["Succeeded", "Failed"].contains(&&*end.reason));
+    let was_started = conditions::is_true(&there.conditions, conditions::ADMITTED) && is_jobs_end;
+    holds_quota && !is_recorded && !is_slice && was_started
 }
 
 /// A job on the worker, without marks.
