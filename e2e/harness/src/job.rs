@@ -251,8 +251,8 @@ pub async fn ready(
     .await
 }
 
-/// Lets the pods of a Job succeed, once they have started: kwok would overwrite the end of a pending
-/// pod.
+/// Lets the pods of a Job succeed, except those under deletion. Waits until they have started: kwok
+/// would overwrite the end of a pending pod.
 ///
 /// # Errors
 /// When the API server refuses, or a pod does not start.
@@ -260,17 +260,19 @@ pub async fn pods_succeed(client: &Client, namespace: &str, name: &str) -> anyho
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let ended = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
     for pod in pods.list(&pods_of(name)).await? {
-        if pod.metadata.deletion_timestamp.is_some() {
-            continue;
-        }
         let pod = pod.name_any();
-        eventually(STARTED, format!("pod {pod} to start"), async || {
-            let phase = pods.get(&pod).await?.status.and_then(|status| status.phase);
+        let has_started = eventually(STARTED, format!("pod {pod} to start"), async || {
+            let found = pods.get_opt(&pod).await?;
+            let Some(found) = found.filter(|it| it.metadata.deletion_timestamp.is_none()) else {
+                return Ok(false);
+            };
+            let phase = found.status.and_then(|status| status.phase);
             ensure!(phase.as_deref() != Some("Pending"), "it is pending");
-            Ok(())
-        })
-        .await?;
-        pods.patch_status(&pod, &PatchParams::default(), &ended).await?;
+            Ok(true)
+        });
+        if has_started.await? {
+            pods.patch_status(&pod, &PatchParams::default(), &ended).await?;
+        }
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ const SOON: Duration = Duration::from_secs(120);
 const WHILE: Duration = Duration::from_secs(3);
 
 /// How long the pods of [`ends_slowly`] take to end: longer than [`WHILE`] and what comes before it.
-const ENDING: &str = "30s";
+const ENDING: &str = "20s";
 
 fn ends_slowly(job: JobBuilder) -> JobBuilder {
     job.run_forever().pod_annotation("e2e.switchyard.dev/stop-after", ENDING)

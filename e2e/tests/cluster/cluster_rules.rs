@@ -34,11 +34,11 @@ async fn lands_on(tenant: &Tenant<'_>, job: &str, cluster: &str) {
     assert_eq!(row.cluster.as_deref(), Some(cluster), "{job}");
 }
 
-/// Submits jobs one after the other until two have landed on one cluster: it must be the preferred one. If the preferred
+/// Submits jobs one after the other until three have landed on one cluster, or two on another: it must be the preferred one. If the preferred
 /// cluster answers an offer late, another cluster gets the job.
 async fn prefers(tenant: &Tenant<'_>, stem: &str, preference: Option<(&str, &str)>, cluster: &str) {
     let (mut there, mut elsewhere) = (0, 0);
-    while there < 2 {
+    while there < 3 {
         let name = fixture::unique(stem);
         let job = tenant.job(&name).cpu("1").run_forever();
         let job = preference.into_iter().fold(job, |job, (key, text)| job.annotation(key, text));
@@ -51,6 +51,14 @@ async fn prefers(tenant: &Tenant<'_>, stem: &str, preference: Option<(&str, &str
         }
         assert!(elsewhere < 2, "{stem}: {elsewhere} jobs are not on {cluster}, {there} are");
         tenant.hub_jobs().delete(&name, &DeleteParams::background()).await.unwrap();
+        let left = row.cluster.unwrap_or_default();
+        eventually(SOON, format!("{name} to be gone"), async || {
+            let copy = tenant.worker_jobs(&left).get_opt(&name).await?;
+            ensure!(copy.is_none(), "it is on {left}");
+            Ok(())
+        })
+        .await
+        .unwrap();
     }
 }
 

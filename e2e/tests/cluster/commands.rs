@@ -137,10 +137,10 @@ fn user_lists_waits_for_and_moves_a_job() {
         assert!(queues.contains("\"pending\": 0"), "the list comes first: {queues}");
         let none = text(fleet, &["get", "queues", "-n", n, "-l", "no-such-label"]).await;
         assert_eq!(none, "No LocalQueues.\n");
-        let wait = ["wait", "next", "-n", n, "--for", "admitted", "--timeout", "10s"];
+        let wait = ["wait", "next", "-n", n, "--for", "admitted", "--timeout", "5s"];
         let late = refusal(fleet, &wait).await;
-        assert!(late.starts_with("timed out after 10s: next: Pending"), "{late}");
-        let none = refusal(fleet, &["wait", "none", "-n", n, "--timeout", "5s"]).await;
+        assert!(late.starts_with("timed out after 5s: next: Pending"), "{late}");
+        let none = refusal(fleet, &["wait", "none", "-n", n, "--timeout", "3s"]).await;
         assert!(none.contains("no workload or queued job \"none\""), "{none}");
 
         let wide = text(fleet, &["get", "jobs", "-n", n, "-o", "wide"]).await;

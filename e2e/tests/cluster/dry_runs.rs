@@ -305,19 +305,19 @@ async fn counted(fleet: &Fleet, agent: &str) -> anyhow::Result<u64> {
 #[test]
 fn equal_jobs_share_one_dry_run() {
     fixture::run(async {
-        const JOBS: usize = 40;
+        const JOBS: usize = 100;
         let fleet = fleet().await;
         let tenant = fleet
             .tenant("many")
-            .hub(&[("cpu", "40")])
-            .worker("west", &[("cpu", "40")])
+            .hub(&[("cpu", "10")])
+            .worker("west", &[("cpu", "10")])
             .make()
             .await
             .unwrap();
         let before = counted(fleet, "west").await.unwrap();
         let jobs: Vec<String> = (0..JOBS).map(|index| format!("job-{index}")).collect();
         for job in &jobs {
-            tenant.submit(tenant.job(job).cpu("1").run_forever()).await.unwrap();
+            tenant.submit(tenant.job(job).cpu("100m").run_forever()).await.unwrap();
         }
         await_pods(fleet, &tenant, "west", JOBS).await;
         let run = counted(fleet, "west").await.unwrap() - before;

@@ -211,7 +211,7 @@ async fn creates(plugin: &Plugin<'_>) {
 async fn lists(plugin: &Plugin<'_>) {
     plugin.submit("first", "2").await;
     plugin.suspended("first", false).await;
-    // Workloads of one second are ordered by their uid.
+    // Workloads created in the same second are ordered by their uid.
     tokio::time::sleep(Duration::from_secs(1)).await;
     plugin.submit("second", "2").await;
     let (first, second) = (plugin.workload("first").await, plugin.workload("second").await);

@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use switchyard::status::JobRow;
 use switchyard_api::names;
-use switchyard_api::v1beta2::{AgentCapacity, MultiKueueCluster};
+use switchyard_api::v1beta2::{AgentCapacity, MultiKueueCluster, Workload};
 use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{ClusterSpec, JobBuilder, NodeSpec, fixture, queues};
@@ -56,7 +56,10 @@ async fn runs_on(tenant: &Tenant<'_>, job: JobBuilder, name: &str, cluster: &str
             anyhow::Ok(jobs.iter().any(|job| job.name_any() == name))
         };
         let gone = async || {
-            ensure!(tenant.workload_of(name).await.is_err(), "its Workload is still there");
+            let workloads = tenant.hub_workloads().list(&ListParams::default()).await?.items;
+            let is_its =
+                |it: &Workload| it.owner_references().iter().any(|owner| owner.name == name);
+            ensure!(!workloads.iter().any(is_its), "its Workload is still there");
             ensure!(!of("west").await? && !of("east").await?, "its copy is still there");
             Ok(())
         };

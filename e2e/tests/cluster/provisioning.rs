@@ -12,6 +12,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
+use switchyard_api::conditions;
 use switchyard_api::v1beta2::{AdmissionCheck, ClusterQueue};
 use switchyard_e2e::fleet::Fleet;
 use switchyard_e2e::wait::{always, eventually};
@@ -119,7 +120,8 @@ async fn room_is_made(bed: &Bed) {
     // The state of the capacity does not matter once the pods are there.
     autoscaler.says(&name, "BookingExpired", true, "over").await;
     always(Duration::from_secs(2), "the job keeps its quota", async || {
-        ensure!(!bed.is_true("wanted", "Evicted").await, "it is evicted");
+        let status = bed.workload_of("wanted").await.status.unwrap_or_default();
+        ensure!(!conditions::is_true(&status.conditions, "Evicted"), "it is evicted");
         Ok(())
     })
     .await

@@ -30,7 +30,7 @@ fn worker(name: &str) -> ClusterSpec {
 }
 
 /// Waits for the condition with all these words, and gives its message. Prints how long it took since the fault. The hub
-/// writes a change of the message alone once in 60 s.
+/// writes a change of the message alone at most once in 60 s.
 async fn said(
     tenant: &Tenant<'_>,
     job: &str,
@@ -101,7 +101,8 @@ pub(crate) async fn command(fleet: &Fleet, words: &[&str]) -> String {
     try_command(fleet, words).await.unwrap()
 }
 
-async fn try_command(fleet: &Fleet, words: &[&str]) -> anyhow::Result<String> {
+/// The output of a command that may fail.
+pub(crate) async fn try_command(fleet: &Fleet, words: &[&str]) -> anyhow::Result<String> {
     let kubeconfig = fleet.hub().kubeconfig().to_str().unwrap().to_owned();
     let command = ["switchyard", "--kubeconfig", &kubeconfig];
     let args = switchyard::Args::try_parse_from(command.iter().chain(words))?;

@@ -191,7 +191,7 @@ fn job_runs_on_best_flavor_and_its_variants_end() {
         on(&bed, "second", "spot", &[("reserved", "tries"), ("spot", "holds")]).await;
         bed.queue_status(1, 2, 2).await;
         job::ready(bed.admin(), &bed.namespace, "second", WAIT).await.unwrap();
-        job::pods_succeed(bed.admin(), &bed.namespace, "second").await.unwrap();
+        bed.pods_succeed("second").await;
         job::complete(bed.admin(), &bed.namespace, "second", WAIT).await.unwrap();
         bed.expect_true("second", "Finished").await;
         let check = async || {

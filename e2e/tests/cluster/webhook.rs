@@ -22,7 +22,8 @@ use switchyard_controller::{
     webhook::{Advertise, WebhookOptions},
 };
 use switchyard_e2e::{
-    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, job, paths, queues, wait,
+    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, job, paths, queues, ready,
+    wait,
 };
 use tokio::sync::OnceCell;
 
@@ -86,17 +87,16 @@ async fn controller_with(
 async fn called(cluster: &Cluster) {
     let namespace = cluster.namespace("probe").await.unwrap();
     let jobs: Api<Job> = Api::namespaced(cluster.admin.clone(), &namespace);
-    let good = JobBuilder::new(&namespace, "probe").queue("none");
-    let bad = good.clone().queue("Not_A_Name");
-    let [good, bad] = [good, bad].map(|it| serde_json::from_value::<Job>(it.build()).unwrap());
+    let bad = JobBuilder::new(&namespace, "probe").queue("Not_A_Name").build();
+    let bad: Job = serde_json::from_value(bad).unwrap();
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let check = async || {
-        ensure!(suspended(&jobs.create(&dry, &good).await?), "not called yet");
         let refused = jobs.create(&dry, &bad).await.err().map(|error| error.to_string());
         ensure!(refused.is_some_and(|it| it.contains("Invalid value")), "a bad job is let through");
         Ok(())
     };
-    wait::eventually(WAIT, "the webhooks to be called", check).await.unwrap();
+    wait::eventually(WAIT, "a bad job to be refused", check).await.unwrap();
+    ready::job_webhook(cluster, &namespace, WAIT).await.unwrap();
 }
 
 struct Bed {

@@ -2,21 +2,19 @@
 
 use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use base64::Engine as _;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{NAMESPACE, READY_TIME};
 use crate::cluster::Cluster;
-use crate::job::JobBuilder;
-use crate::wait::eventually;
+use crate::ready;
 
 /// The prefix that Kueue's kustomization puts before names.
 const PREFIX: &str = "kueue-";
@@ -67,21 +65,8 @@ pub(super) async fn register(
         }
     }
     cluster.apply(configurations).await?;
-    called(cluster).await
-}
-
-/// Waits until a queued job is suspended: the API server learns of a registration a moment after it is written.
-async fn called(cluster: &Cluster) -> anyhow::Result<()> {
-    let jobs: Api<Job> = Api::namespaced(cluster.admin.clone(), "default");
-    let probe = JobBuilder::new("default", "kueue-probe").queue("none").build();
-    let probe: Job = serde_json::from_value(probe)?;
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
-    eventually(READY_TIME, format!("Kueue's webhooks on {}", cluster.name()), async || {
-        let suspend = jobs.create(&dry, &probe).await?.spec.and_then(|spec| spec.suspend);
-        ensure!(suspend == Some(true), "suspend is {suspend:?}");
-        Ok(())
-    })
-    .await
+    // The API server learns of a registration a moment after it is written.
+    ready::job_webhook(cluster, "default", READY_TIME).await
 }
 
 /// The namespaces whose jobs Kueue's webhooks review, as in its kustomization.

@@ -52,7 +52,7 @@ impl Bed {
         JobBuilder::new(&self.namespace, name).queue(queue).cpu("1").suspended().run_forever()
     }
 
-    /// Creates `count` jobs of one CPU, `QUEUE-0` and so on, and waits for their workloads. Workloads of one second are
+    /// Creates `count` jobs of one CPU, `QUEUE-0` and so on, and waits for their workloads. Workloads created in the same second are
     /// ordered by their uid.
     pub(crate) async fn fill(&self, queue: &str, count: usize) -> Vec<String> {
         let names: Vec<String> = (0..count).map(|number| format!("{queue}-{number}")).collect();

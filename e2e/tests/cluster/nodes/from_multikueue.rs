@@ -354,8 +354,19 @@ impl<'a> Site<'a> {
     async fn install_without_images(&self) {
         self.copy_kubeconfigs().await;
         let [.., install, _] = commands_of_manager();
+        assert!(install.contains(" --wait"), "{install}");
         let install = install.replace(" --wait", " --set global.imageRegistry=127.0.0.1:1/wrong");
         self.shell.run(&install);
+        let pods: Api<Pod> = Api::namespaced(self.hub().admin.clone(), NAMESPACE);
+        eventually(WAIT, "pods without an image", async || {
+            let pods = pods.list(&ListParams::default()).await?.items;
+            ensure!(!pods.is_empty(), "there is none");
+            let phases = pods.into_iter().filter_map(|pod| pod.status?.phase);
+            assert!(phases.into_iter().all(|phase| phase == "Pending"), "the hub runs");
+            Ok(())
+        })
+        .await
+        .unwrap();
     }
 
     /// Running jobs run on, those that end are seen, and those that wait start.

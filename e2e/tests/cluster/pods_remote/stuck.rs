@@ -9,7 +9,7 @@ use switchyard_e2e::job::START_AFTER;
 use super::replicas::Replicas;
 use super::*;
 use crate::common::await_reported;
-use crate::trouble::{command, why};
+use crate::trouble::try_command;
 
 /// A tenant with room on both workers, as the hub knows.
 async fn tenant<'a>(fleet: &'a Fleet, stem: &str) -> Tenant<'a> {
@@ -61,7 +61,7 @@ async fn moved(workloads: &Api<Workload>, name: &str, from: &str) -> String {
 /// Waits until the line of an object in `get jobs` has these words.
 async fn shows(fleet: &Fleet, tenant: &Tenant<'_>, name: &str, words: &[&str]) {
     let check = async || {
-        let jobs = command(fleet, &["get", "jobs", "-n", tenant.name()]).await;
+        let jobs = try_command(fleet, &["get", "jobs", "-n", tenant.name()]).await?;
         let line = jobs.lines().find(|line| line.starts_with(name)).unwrap_or_default();
         ensure!(words.iter().all(|it| line.contains(it)), "{line}");
         Ok(())
@@ -151,7 +151,7 @@ fn stateful_set_without_ready_pod_moves_and_shows_trouble() {
         let words = [": Unschedulable", "it stays, as onStuck has moved it 1 times"];
         said(&workloads, &name, TRUE, &words).await;
         let verdict = async || {
-            let why = why(fleet, &tenant, "db").await;
+            let why = try_command(fleet, &["why", "-n", tenant.name(), "db"]).await?;
             ensure!(why.starts_with("Verdict:   Admitted, and in trouble: on \""), "{why}");
             Ok(())
         };
@@ -169,6 +169,7 @@ fn stateful_set_without_ready_pod_moves_and_shows_trouble() {
         said(&workloads, &name, TRUE, &words).await;
         shows(fleet, &tenant, "db", &[" 1/2 ", "FailedCreate"]).await;
         delete_pod(&there, "db-0").await;
+        shows(fleet, &tenant, "db", &[" 0/2 "]).await;
         let words = ["FailedCreate", "it stays, as onStuck has moved it 1 times"];
         said(&workloads, &name, TRUE, &words).await;
         create_account(second, &tenant).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use futures::future::join_all;
 use k8s_openapi::api::{
     batch::v1::Job,
@@ -53,7 +53,8 @@ async fn webhooked_bed(stem: &str) -> Bed {
     let wrong: Job = serde_json::from_value(wrong.build()).unwrap();
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let called = async || {
-        ensure!(jobs.create(&dry, &wrong).await.is_err(), "it is let through");
+        let error = jobs.create(&dry, &wrong).await.err().context("it is let through")?.to_string();
+        ensure!(error.contains("denied the request"), "{error}");
         Ok(())
     };
     eventually(WAIT, "the webhook of jobs", called).await.unwrap();
@@ -289,12 +290,7 @@ impl Racks {
 
     /// Deletes the Topology, once its finalizer keeps it.
     pub(super) async fn delete_topology(&self) {
-        let finalized = async || {
-            let topology = self.topology().await?;
-            ensure!(topology.is_some_and(|it| !it.finalizers().is_empty()), "it has none");
-            Ok(())
-        };
-        eventually(WAIT, "the finalizer of the Topology", finalized).await.unwrap();
+        self.bed.kept_in_use("Topology", &self.bed.name).await;
         self.bed.delete("Topology", &self.bed.name).await;
     }
 }
