@@ -368,6 +368,7 @@ impl Site {
             let sets = self.hub().dynamic(api, kind, &self.namespace).await.unwrap();
             sets.delete(name, &DeleteParams::background()).await.unwrap();
         }
+        replicas::delete_pods(self.west(), &self.namespace).await.unwrap();
         let pods: Api<Pod> = Api::namespaced(self.hub().admin.clone(), &self.namespace);
         pods.delete(PODS[0], &DeleteParams::default()).await.unwrap();
         // Deleted members of a group wait for others in their place, as with Kueue.

@@ -1,9 +1,10 @@
 //! A LeaderWorkerSet of two replicas, each a leader and a worker. Its operator does not run here: the
 //! test makes its pods on the worker.
 
+use anyhow::ensure;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::DynamicObject;
+use kube::api::{DeleteParams, DynamicObject, ListParams};
 use serde_json::{Value, json};
 use switchyard_e2e::Cluster;
 use switchyard_e2e::job::RUN_FOR;
@@ -48,5 +49,21 @@ pub(super) async fn make_pods(worker: &Cluster, namespace: &str) -> anyhow::Resu
             make_pod(&pods, &copy, role, index).await;
         }
     }
+    Ok(())
+}
+
+/// Deletes the pods, once the copy is gone. Kubernetes' garbage collector learns of a new kind up to half
+/// a minute late.
+pub(super) async fn delete_pods(worker: &Cluster, namespace: &str) -> anyhow::Result<()> {
+    let (api, kind, name) = REPLICAS;
+    let sets = worker.dynamic(api, kind, namespace).await?;
+    let gone = async || {
+        ensure!(sets.get_opt(name).await?.is_none(), "it is still there");
+        Ok(())
+    };
+    eventually(SOON, "the LeaderWorkerSet's copy to be gone", gone).await?;
+    let pods: Api<Pod> = Api::namespaced(worker.admin.clone(), namespace);
+    let own = ListParams::default().labels(&format!("leaderworkerset.sigs.k8s.io/name={name}"));
+    pods.delete_collection(&DeleteParams::default(), &own).await?;
     Ok(())
 }
