@@ -1,6 +1,8 @@
 //! Starts and stops a controller.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use switchyard_config::Configuration;
@@ -41,8 +43,6 @@ use switchyard_platform::{
 
 /// Deadline of the first lists. After it the process ends and names the missing kinds.
 const FIRST_LISTS: Duration = Duration::from_secs(120);
-/// How long after its deadline [`Handle::ready`] gives up on parts that do not run.
-const READY_MARGIN: Duration = Duration::from_secs(1);
 /// Time for work in progress at shutdown.
 const FINISH: Duration = Duration::from_secs(10);
 /// Time for queued events at shutdown.
@@ -85,16 +85,17 @@ impl Handle {
     ///
     /// After the deadline, or when the controller has ended.
     pub async fn ready(&self, deadline: Duration) -> anyhow::Result<()> {
-        let ready = async {
-            self.context.stores.ready(deadline).await?;
+        let start = Instant::now();
+        // Its error names the missing kinds.
+        self.context.stores.ready(deadline).await?;
+        let run = async {
             while !self.context.components.checks().iter().all(|(_, ok)| *ok) {
                 anyhow::ensure!(!self.ended.is_finished(), "the controller has ended");
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             Ok(())
         };
-        // Later than the deadline of the stores, whose error names the missing kinds.
-        tokio::time::timeout(deadline.saturating_add(READY_MARGIN), ready)
+        tokio::time::timeout(deadline.saturating_sub(start.elapsed()), run)
             .await
             .context("the controller is not ready in time")?
     }
