@@ -281,8 +281,18 @@ pub fn admission_check(name: &str) -> Value {
 /// The smallest set of objects that admits Jobs: a flavor, a ClusterQueue with all its quota on it, and a LocalQueue `queue` in
 /// the namespace. ClusterQueue and flavor get the name `name`.
 pub fn simple(namespace: &str, name: &str, quota: &[(&str, &str)]) -> Vec<Value> {
+    in_flavor(namespace, name, ResourceFlavor::new(name), quota)
+}
+
+/// The same with a flavor of this name that has more than a name.
+pub fn in_flavor(
+    namespace: &str,
+    name: &str,
+    flavor: ResourceFlavor,
+    quota: &[(&str, &str)],
+) -> Vec<Value> {
     vec![
-        ResourceFlavor::new(name).build(),
+        flavor.build(),
         ClusterQueue::new(name).group(name, quota).build(),
         local_queue(namespace, "queue", name),
     ]

@@ -85,11 +85,7 @@ pub async fn managed_by_webhook(
     (namespace, queue): (&str, &str),
     within: Duration,
 ) -> anyhow::Result<()> {
-    let jobs: Api<Job> = Api::namespaced(hub.admin.clone(), namespace);
-    let probe = serde_json::from_value(JobBuilder::new(namespace, "probe").queue(queue).build())?;
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
-    eventually(within, format!("the webhook of jobs on {}", hub.name()), async || {
-        let made = jobs.create(&dry, &probe).await?;
+    answered_job(hub, (namespace, queue), within, |made| {
         ensure!(made.spec.is_some_and(|spec| spec.managed_by.is_some()), "the job is not marked");
         Ok(())
     })
@@ -105,13 +101,26 @@ pub async fn job_webhook(
     namespace: &str,
     within: Duration,
 ) -> anyhow::Result<()> {
-    let jobs: Api<Job> = Api::namespaced(cluster.admin.clone(), namespace);
-    let probe = serde_json::from_value(JobBuilder::new(namespace, "probe").queue("none").build())?;
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
-    eventually(within, format!("the webhook of Jobs on {}", cluster.name()), async || {
-        let suspended = jobs.create(&dry, &probe).await?.spec.and_then(|spec| spec.suspend);
+    answered_job(cluster, (namespace, "none"), within, |made| {
+        let suspended = made.spec.and_then(|spec| spec.suspend);
         ensure!(suspended == Some(true), "suspend is {suspended:?}");
         Ok(())
+    })
+    .await
+}
+
+/// Creates a job by dry runs until the answer is right.
+async fn answered_job(
+    cluster: &Cluster,
+    (namespace, queue): (&str, &str),
+    within: Duration,
+    right: impl Fn(Job) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let jobs: Api<Job> = Api::namespaced(cluster.admin.clone(), namespace);
+    let probe = serde_json::from_value(JobBuilder::new(namespace, "probe").queue(queue).build())?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually(within, format!("the webhook of jobs on {}", cluster.name()), async || {
+        right(jobs.create(&dry, &probe).await?)
     })
     .await
 }

@@ -130,10 +130,9 @@ fn kind_installed_later_is_queued() {
         let bed = Bed::configured("jobset", FRAMEWORKS).await;
         let (cluster, namespace) = (bed.cluster(), bed.namespace.as_str());
         install_job_set(cluster).await;
-        let flavor = queues::ResourceFlavor::new(&bed.name).node_label("pool", "gpu").build();
-        let queue = queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "4")]);
-        let local = queues::local_queue(namespace, "queue", &bed.name);
-        cluster.apply([flavor, queue.build(), local]).await.unwrap();
+        let flavor = queues::ResourceFlavor::new(&bed.name).node_label("pool", "gpu");
+        let objects = queues::in_flavor(namespace, &bed.name, flavor, &[("cpu", "4")]);
+        cluster.apply(objects).await.unwrap();
         let api = job_sets(cluster, namespace).await;
 
         cluster.apply([job_set(namespace, "queue", "first")]).await.unwrap();

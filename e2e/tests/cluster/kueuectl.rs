@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::visible::{NAMESPACE, lead, listener};
 use anyhow::ensure;
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
 use kube::api::ListParams;
@@ -212,7 +213,12 @@ async fn lists(plugin: &Plugin<'_>) {
     plugin.submit("first", "2").await;
     plugin.suspended("first", false).await;
     // Workloads created in the same second are ordered by their uid.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let second = Timestamp::now().as_second();
+    let next = async || {
+        ensure!(Timestamp::now().as_second() > second, "it is the same");
+        Ok(())
+    };
+    wait::eventually(WAIT, "the next second", next).await.unwrap();
     plugin.submit("second", "2").await;
     let (first, second) = (plugin.workload("first").await, plugin.workload("second").await);
     plugin.shows("list clusterqueue", &["cq", "team", "1", "1", "true"]).await;

@@ -214,8 +214,8 @@ impl Site {
         .unwrap();
     }
 
-    /// Each Workload runs as its first attempt, and was not evicted. Kueue drops the attempts of jobs
-    /// that ended before or under it.
+    /// Each Workload runs as its first attempt, and was not evicted. A job that ended before Kueue
+    /// came back, or since then, has no attempt.
     async fn are_first_attempts(&self, ended: &[Sample]) {
         let workloads: Api<Workload> = Api::namespaced(self.hub().admin.clone(), &self.namespace);
         eventually(SOON, "first attempts", async || {

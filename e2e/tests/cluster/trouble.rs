@@ -113,13 +113,19 @@ pub(crate) async fn try_command(fleet: &Fleet, words: &[&str]) -> anyhow::Result
     Ok(said)
 }
 
-/// Waits until a command shows a job without a ready pod and in this trouble.
-async fn shows(fleet: &Fleet, tenant: &Tenant<'_>, command: &[&str], job: &str, reason: &str) {
+/// Waits until the line of a job in the output of a command has these words.
+pub(crate) async fn shows(
+    fleet: &Fleet,
+    tenant: &Tenant<'_>,
+    command: &[&str],
+    job: &str,
+    expected: &[&str],
+) {
     let words = [command, &["-n", tenant.name()]].concat();
     eventually(SOON, format!("{job} in the output of {command:?}"), async || {
         let shown = try_command(fleet, &words).await?;
         let line = shown.lines().find(|line| line.starts_with(job)).unwrap_or_default();
-        ensure!(line.contains(" 0/1 ") && line.contains(reason), "{shown}");
+        ensure!(expected.iter().all(|word| line.contains(word)), "{shown}");
         Ok(())
     })
     .await
@@ -163,7 +169,7 @@ async fn unschedulable(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
     let message = is_said(tenant, "long", "Unschedulable", &words, fault).await;
     assert!(message.starts_with(&start), "{message}");
 
-    shows(fleet, tenant, &["status"], "long", "Unschedulable").await;
+    shows(fleet, tenant, &["status"], "long", &[" 0/1 ", "Unschedulable"]).await;
     let explained = command(fleet, &["explain", "-n", tenant.name(), "long"]).await;
     assert!(explained.starts_with("Verdict:   Admitted, and in trouble: on \""), "{explained}");
     let last = "To start, it needs: nodes of the worker cluster have room that the pods may use; or the job is moved\n";
@@ -240,7 +246,7 @@ async fn crash_loop(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
     report_container(fleet, tenant, cluster, "loops", json!({ "waiting": waiting })).await;
     let ended = "CrashLoopBackOff: back-off 20s; it ended 4 times, last with exit code 3 (Error)";
     is_said(tenant, "loops", "CrashLoop", &[ended], Instant::now()).await;
-    shows(fleet, tenant, &["get", "jobs"], "loops", "CrashLoop").await;
+    shows(fleet, tenant, &["get", "jobs"], "loops", &[" 0/1 ", "CrashLoop"]).await;
     let explained = why(fleet, tenant, "loops").await;
     let last = "it needs: the container stays up; its logs say why it ends\n";
     assert!(explained.ends_with(last), "{explained}");

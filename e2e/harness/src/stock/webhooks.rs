@@ -22,8 +22,8 @@ const PREFIX: &str = "kueue-";
 const CONVERTED: [&str; 5] =
     ["localqueues", "clusterqueues", "cohorts", "workloads", "multikueueclusters"];
 
-/// Registers the webhooks of a Kueue that listens on `port`, and waits until they are called. `config` is the directory of
-/// that name in Kueue's module.
+/// Registers the webhooks of a Kueue that listens on `port`, and waits until the API server calls them. `config` is the
+/// directory `config` of Kueue's module.
 pub(super) async fn register(
     cluster: &Cluster,
     config: &Path,

@@ -31,10 +31,9 @@ async fn spec(bed: &Bed, name: &str) -> JobSpec {
 fn partially_admitted_job_starts_smaller_and_is_restored() {
     fixture::run(async {
         let bed = Bed::new("partial").await;
-        let flavor = queues::ResourceFlavor::new(&bed.name).node_label("pool", "gpu").build();
-        let queue = queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "3")]).build();
-        let local = queues::local_queue(&bed.namespace, "queue", &bed.name);
-        bed.cluster().apply([flavor, queue, local]).await.unwrap();
+        let flavor = queues::ResourceFlavor::new(&bed.name).node_label("pool", "gpu");
+        let objects = queues::in_flavor(&bed.namespace, &bed.name, flavor, &[("cpu", "3")]);
+        bed.cluster().apply(objects).await.unwrap();
         let before = bed
             .job("a")
             .cpu("1")

@@ -9,7 +9,9 @@ use switchyard_e2e::job::START_AFTER;
 use super::replicas::Replicas;
 use super::*;
 use crate::common::await_reported;
-use crate::trouble::try_command;
+use crate::trouble::{shows, try_command};
+
+const GET_JOBS: &[&str] = &["get", "jobs"];
 
 /// A tenant with room on both workers, as the hub knows.
 async fn tenant<'a>(fleet: &'a Fleet, stem: &str) -> Tenant<'a> {
@@ -56,17 +58,6 @@ async fn moved(workloads: &Api<Workload>, name: &str, from: &str) -> String {
         Ok(past.reason.clone())
     };
     eventually(SOON, format!("{name} on {}", other(from)), check).await.unwrap()
-}
-
-/// Waits until the line of an object in `get jobs` has these words.
-async fn shows(fleet: &Fleet, tenant: &Tenant<'_>, name: &str, words: &[&str]) {
-    let check = async || {
-        let jobs = try_command(fleet, &["get", "jobs", "-n", tenant.name()]).await?;
-        let line = jobs.lines().find(|line| line.starts_with(name)).unwrap_or_default();
-        ensure!(words.iter().all(|it| line.contains(it)), "{line}");
-        Ok(())
-    };
-    eventually(SOON, format!("{words:?} in the line of {name}"), check).await.unwrap();
 }
 
 fn accounts(cluster: &Cluster, tenant: &Tenant<'_>) -> Api<ServiceAccount> {
@@ -156,7 +147,7 @@ fn stateful_set_without_ready_pod_moves_and_shows_trouble() {
             Ok(())
         };
         eventually(SOON, "the verdict", verdict).await.unwrap();
-        shows(fleet, &tenant, "db", &[" 0/2 ", "Unschedulable"]).await;
+        shows(fleet, &tenant, GET_JOBS, "db", &[" 0/2 ", "Unschedulable"]).await;
         label_node(second, "for", tenant.name()).await;
         said(&workloads, &name, FALSE, &["Resolved"]).await;
 
@@ -167,9 +158,9 @@ fn stateful_set_without_ready_pod_moves_and_shows_trouble() {
         delete_pod(&there, "db-1").await;
         let words = ["FailedCreate", "serviceaccount \"builder\" not found"];
         said(&workloads, &name, TRUE, &words).await;
-        shows(fleet, &tenant, "db", &[" 1/2 ", "FailedCreate"]).await;
+        shows(fleet, &tenant, GET_JOBS, "db", &[" 1/2 ", "FailedCreate"]).await;
         delete_pod(&there, "db-0").await;
-        shows(fleet, &tenant, "db", &[" 0/2 "]).await;
+        shows(fleet, &tenant, GET_JOBS, "db", &[" 0/2 "]).await;
         let words = ["FailedCreate", "it stays, as onStuck has moved it 1 times"];
         said(&workloads, &name, TRUE, &words).await;
         create_account(second, &tenant).await;
@@ -226,7 +217,7 @@ fn leader_worker_set_without_ready_pod_moves_whole() {
         lacks_image(&there, "llm-0-1").await;
         let words = [": ImagePull", "pod llm-0-1: ", "it stays, as onStuck has moved it 1 times"];
         said(&workloads, &first, TRUE, &words).await;
-        shows(fleet, &tenant, "llm", &[" 0/1 "]).await;
+        shows(fleet, &tenant, GET_JOBS, "llm", &[" 0/1 "]).await;
         let ready = json!({"type": "Ready", "status": "True"});
         let runs = json!({"phase": "Running", "conditions": [ready]});
         report_status(&there, "llm-1-1", runs).await;
