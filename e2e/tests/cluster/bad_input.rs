@@ -15,12 +15,12 @@ use kube::{
 use serde_json::{Value, json};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
-use switchyard_e2e::{Part, Parts, job, ready, wait};
+use switchyard_e2e::{job, ready, wait};
 use switchyard_jobs::apply_merge;
 
 use crate::{
     bed::{Bed, WAIT},
-    common::events,
+    common::{events, install_crds_of},
 };
 
 const SECTIONS: &str = "integrations: {frameworks: [batch/job, pod, workload.codeflare.dev/appwrapper, ray.io/rayjob, ray.io/raycluster]}";
@@ -128,10 +128,7 @@ impl Place {
 
     /// Installs the definitions of a module that Kueue takes in.
     async fn install(&self, module: &'static str, folder: &str) {
-        let source = tokio::task::spawn_blocking(move || {
-            Parts::new()?.source_dir(Part::Kueue, module).map_err(anyhow::Error::from)
-        });
-        self.bed.cluster().apply_dir(source.await.unwrap().unwrap().join(folder)).await.unwrap();
+        install_crds_of(self.bed.cluster(), module, folder).await;
     }
 
     /// Creates an object of a kind whose definition is there.

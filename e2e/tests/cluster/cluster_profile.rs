@@ -2,7 +2,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::crds_of;
+use crate::common::install_crds_of;
 use anyhow::ensure;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ fn a_job_runs_where_a_cluster_profile_leads() {
             Fleet::builder("profile").bare(spec).config(config(&credential)).start().await.unwrap();
         let_in(&fleet, &credential).await;
         let (hub, worker) = (fleet.hub(), fleet.worker(WORKER));
-        crds_of(hub, "sigs.k8s.io/cluster-inventory-api").await;
+        install_crds_of(hub, "sigs.k8s.io/cluster-inventory-api", "config/crd").await;
 
         // A profile that does not lead there names the reason.
         hub.apply([queues::profile_cluster(WORKER, PROFILE)]).await.unwrap();

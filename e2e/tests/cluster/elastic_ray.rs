@@ -20,10 +20,11 @@ use operator::{API, OF_CLUSTER, Operator};
 use serde_json::{Value, json};
 use switchyard_api::{conditions, v1beta2::Workload};
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
-use switchyard_e2e::{Cluster, Part, Parts, fixture, job::RUN_FOR, queues, wait};
+use switchyard_e2e::{Cluster, fixture, job::RUN_FOR, queues, wait};
 
 use crate::{
     bed::{Bed, WAIT},
+    common::module_of_kueue,
     elastic::{ELASTIC, REPLACES, is_gated, reserved, said, slices},
 };
 
@@ -33,12 +34,8 @@ const KINDS: [&str; 3] = ["RayCluster", "RayJob", "RayService"];
 
 /// Installs KubeRay's definitions, as its module has them.
 async fn install(cluster: &Cluster) {
-    let source = tokio::task::spawn_blocking(|| {
-        Parts::new()?
-            .source_dir(Part::Kueue, "github.com/ray-project/kuberay/ray-operator")
-            .map_err(anyhow::Error::from)
-    });
-    let folder = source.await.unwrap().unwrap().join("config/crd/bases");
+    let module = module_of_kueue("github.com/ray-project/kuberay/ray-operator").await;
+    let folder = module.join("config/crd/bases");
     for plural in ["rayclusters", "rayjobs", "rayservices"] {
         let text = std::fs::read_to_string(folder.join(format!("ray.io_{plural}.yaml"))).unwrap();
         cluster.apply_yaml(&text).await.unwrap();

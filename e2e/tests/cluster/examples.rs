@@ -13,10 +13,9 @@ use switchyard_api::v1beta2::{LocalQueue, Workload};
 use switchyard_e2e::fleet::{Fleet, NAMESPACE};
 use switchyard_e2e::single::Single;
 use switchyard_e2e::wait::eventually;
-use switchyard_e2e::{
-    Cluster, ClusterSpec, Environment, NodeSpec, Part, Parts, fixture, paths, queues,
-};
+use switchyard_e2e::{Cluster, ClusterSpec, Environment, NodeSpec, fixture, paths, queues};
 
+use crate::common::leader_worker_set;
 use crate::job_kinds::table::install_crds;
 
 /// Longer than anything here takes on a busy machine.
@@ -31,13 +30,6 @@ fn examples(path: &str) -> PathBuf {
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(examples(path)).unwrap()
-}
-
-async fn install_leader_worker_set(cluster: &Cluster) {
-    let find =
-        || Parts::new()?.source_dir(Part::Kueue, "sigs.k8s.io/lws").map_err(anyhow::Error::from);
-    let source = tokio::task::spawn_blocking(find).await.unwrap().unwrap();
-    cluster.apply_dir(source.join("config/crd/bases")).await.unwrap();
 }
 
 /// One name for each Workload that the examples of jobs lead to. Pods of a group share one.
@@ -90,7 +82,7 @@ fn examples_of_one_cluster_reserve_quota_for_each_kind() {
         let cluster = environment.cluster("one");
         cluster.install().await.unwrap();
         install_crds(&[cluster]).await.unwrap();
-        install_leader_worker_set(cluster).await;
+        leader_worker_set::install(cluster).await;
         let _single = Single::start_configured(cluster, &read("single/config.yaml")).await.unwrap();
         cluster.apply_yaml(&read("single/queues.yaml")).await.unwrap();
         takes_pods(cluster).await;

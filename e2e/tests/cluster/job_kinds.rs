@@ -5,6 +5,7 @@ pub(crate) mod samples;
 pub(crate) mod table;
 
 use crate::bed::Bed;
+use crate::common::install_crds_of;
 use anyhow::ensure;
 use kube::{
     Api, ResourceExt as _,
@@ -13,7 +14,7 @@ use kube::{
 use serde_json::{Value, json};
 use switchyard_e2e::fleet::Fleet;
 use switchyard_e2e::wait::eventually;
-use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, Part, Parts, fixture, queues};
+use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, fixture, queues};
 use table::{Jobs, SOON};
 
 pub(crate) const CONFIG: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
@@ -40,13 +41,8 @@ pub(crate) const EXTERNAL: &str =
     "multiKueue: {externalFrameworks: [{name: Flock.v1.birds.example.com}]}\n";
 const API: &str = "jobset.x-k8s.io/v1alpha2";
 
-/// Installs the CRD of JobSet, as its module has it.
 async fn install_job_set(cluster: &Cluster) {
-    let source = tokio::task::spawn_blocking(|| {
-        Parts::new()?.source_dir(Part::Kueue, "sigs.k8s.io/jobset").map_err(anyhow::Error::from)
-    });
-    let crds = source.await.unwrap().unwrap().join("config/components/crd/bases");
-    cluster.apply_dir(crds).await.unwrap();
+    install_crds_of(cluster, "sigs.k8s.io/jobset", "config/components/crd/bases").await;
 }
 
 /// A JobSet of a leader and two workers, of one cpu each.

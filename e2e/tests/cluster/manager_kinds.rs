@@ -20,11 +20,11 @@ use switchyard_e2e::stock::{self, Kueue, Options};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, fixture, paths, queues, ready};
 
+use crate::common::leader_worker_set;
 use crate::job_kinds::external::hand_back;
 use crate::job_kinds::samples::{Sample, samples};
 use crate::job_kinds::table::{Jobs, SOON, install_crds};
 use crate::job_kinds::{CONFIG, EXTERNAL, FRAMEWORKS, external};
-use crate::serving::install_lws;
 
 use replicas::REPLICAS;
 
@@ -69,9 +69,10 @@ impl Site {
         fleet.kill(HUB);
         Single::unregister(hub).await.unwrap();
         install_crds(&[hub, west]).await.unwrap();
-        install_lws(&[hub, west]).await;
-        hub.apply([external::crd()]).await.unwrap();
-        west.apply([external::crd()]).await.unwrap();
+        for cluster in [hub, west] {
+            leader_worker_set::install(cluster).await;
+            cluster.apply([external::crd()]).await.unwrap();
+        }
         let (manager, worker) = tokio::join!(start_kueue(hub), start_kueue(west));
         let namespace = hub.namespace("kinds").await.unwrap();
         let mut samples = samples();
@@ -135,7 +136,7 @@ impl Site {
             }
             self.create(stateful_set()).await?;
             self.create(replicas::leader_worker_set()).await?;
-            replicas::make_pods(self.west(), &self.namespace).await?;
+            replicas::make_stateful_sets(self.west(), &self.namespace).await?;
             eventually(SOON, "all pods to run", async || {
                 let pods = self.pods().await?;
                 let running = pods.iter().filter(|(_, phase)| phase == "Running").count();
@@ -368,7 +369,7 @@ impl Site {
             let sets = self.hub().dynamic(api, kind, &self.namespace).await.unwrap();
             sets.delete(name, &DeleteParams::background()).await.unwrap();
         }
-        replicas::delete_pods(self.west(), &self.namespace).await.unwrap();
+        replicas::delete_stateful_sets(self.west(), &self.namespace).await.unwrap();
         let pods: Api<Pod> = Api::namespaced(self.hub().admin.clone(), &self.namespace);
         pods.delete(PODS[0], &DeleteParams::default()).await.unwrap();
         // Deleted members of a group wait for others in their place, as with Kueue.

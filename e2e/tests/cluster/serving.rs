@@ -1,8 +1,9 @@
 //! Kinds that are queued by their pods, on a real cluster: Deployment, StatefulSet and LeaderWorkerSet. The first two have
-//! Kubernetes' own controllers; the pods of the third are made here as its operator would.
+//! Kubernetes' own controllers; the test creates the pods of the third.
 use std::net::{Ipv4Addr, TcpListener};
 
 use crate::bed::{Bed, WAIT};
+use crate::common::leader_worker_set::{self, API_VERSION, GROUP_INDEX, make_pod};
 use anyhow::ensure;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -11,14 +12,13 @@ use kube::{
 };
 use serde_json::{Value, json};
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
-use switchyard_e2e::{Cluster, Part, Parts, fixture, job::RUN_FOR, wait};
+use switchyard_e2e::{fixture, job::RUN_FOR, wait};
 
 /// Pods are not named: they come with the others.
 const SECTIONS: &str = "integrations: {frameworks: [batch/job, deployment, statefulset, leaderworkerset.x-k8s.io/leaderworkerset]}";
 /// How long a pod takes to end when it is deleted.
 const STOP_AFTER: &str = "e2e.switchyard.dev/stop-after";
 const GATE: &str = "kueue.x-k8s.io/admission";
-pub(crate) const LWS: &str = "leaderworkerset.x-k8s.io/v1";
 
 /// A namespace under a controller that manages these kinds, once the API server calls its webhooks.
 async fn serving_bed(stem: &str) -> Bed {
@@ -324,49 +324,17 @@ fn stateful_set_pods_wait_while_queue_is_stopped_and_roll_after() {
     });
 }
 
-/// Installs the CRD of LeaderWorkerSet, as its module has it.
-pub(crate) async fn install_lws(clusters: &[&Cluster]) {
-    let source = tokio::task::spawn_blocking(|| {
-        Parts::new()?.source_dir(Part::Kueue, "sigs.k8s.io/lws").map_err(anyhow::Error::from)
-    });
-    let crds = source.await.unwrap().unwrap().join("config/crd/bases");
-    for cluster in clusters {
-        cluster.apply_dir(&crds).await.unwrap();
-    }
-}
-
-/// Makes a pod of a replica as the operator would: of a template, with what says where it belongs.
-pub(crate) async fn make_pod(pods: &Api<Pod>, set: &DynamicObject, role: &str, index: u32) {
-    let mut pod =
-        set.data.pointer(&format!("/spec/leaderWorkerTemplate/{role}Template")).unwrap().clone();
-    let leader = format!("{}-{index}", set.name_any());
-    let name = if role == "leader" { leader.clone() } else { format!("{leader}-1") };
-    let owner = json!({"apiVersion": LWS, "kind": "LeaderWorkerSet", "name": set.name_any(), "uid": set.uid(), "controller": true});
-    let mut metadata = json!({
-        "name": name, "ownerReferences": [owner],
-        "labels": {
-            "leaderworkerset.sigs.k8s.io/name": set.name_any(),
-            "leaderworkerset.sigs.k8s.io/group-index": index.to_string(),
-        },
-    });
-    if role == "worker" {
-        metadata["annotations"] = json!({"leaderworkerset.sigs.k8s.io/leader-name": leader});
-    }
-    switchyard_jobs::apply_merge(&mut pod, &json!({ "metadata": metadata }));
-    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
-}
-
 #[test]
 fn each_replica_of_a_leader_worker_set_is_a_workload() {
     fixture::run(async {
         let bed = serving_bed("lws").await;
-        install_lws(&[bed.cluster()]).await;
+        leader_worker_set::install(bed.cluster()).await;
         bed.simple(&[("cpu", "3")]).await;
-        let sets = Objects::new(&bed, LWS, "LeaderWorkerSet").await;
+        let sets = Objects::new(&bed, API_VERSION, "LeaderWorkerSet").await;
         let template = json!({"size": 2, "leaderTemplate": template("leader"), "workerTemplate": template("worker")});
         let labels = json!({"kueue.x-k8s.io/queue-name": "queue"});
         let set = serde_json::from_value(json!({
-            "apiVersion": LWS, "kind": "LeaderWorkerSet", "metadata": {"name": "llm", "labels": labels},
+            "apiVersion": API_VERSION, "kind": "LeaderWorkerSet", "metadata": {"name": "llm", "labels": labels},
             "spec": {"replicas": 2, "leaderWorkerTemplate": template},
         }));
         let set = sets.create(&set.unwrap()).await;
@@ -409,8 +377,7 @@ fn each_replica_of_a_leader_worker_set_is_a_workload() {
                 pod.status.as_ref().and_then(|it| it.phase.as_deref()) == Some("Running")
             };
             let (running, waiting): (Vec<_>, Vec<_>) = pods.iter().partition(|pod| runs(pod));
-            let group =
-                |pod: &&Pod| pod.labels().get("leaderworkerset.sigs.k8s.io/group-index").cloned();
+            let group = |pod: &&Pod| pod.labels().get(GROUP_INDEX).cloned();
             ensure!(
                 running.len() == 2 && waiting.len() == 2 && waiting.iter().all(|pod| is_gated(pod)),
                 "{pods:?}"

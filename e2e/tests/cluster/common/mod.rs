@@ -3,10 +3,12 @@
 pub(crate) mod events;
 pub(crate) mod helm;
 pub(crate) mod kueue_chart;
+pub(crate) mod leader_worker_set;
 pub(crate) mod random;
 pub(crate) mod shell;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -63,12 +65,15 @@ pub(crate) async fn await_reported(
     .unwrap();
 }
 
-/// Installs the CRDs of a Go module that Kueue itself requires, as the module has them.
-pub(crate) async fn crds_of(cluster: &Cluster, module: &'static str) {
-    let source = tokio::task::spawn_blocking(move || {
-        Parts::new()?.source_dir(Part::Kueue, module).map_err(anyhow::Error::from)
-    });
-    cluster.apply_dir(source.await.unwrap().unwrap().join("config/crd")).await.unwrap();
+/// The folder of a Go module that Kueue requires.
+pub(crate) async fn module_of_kueue(module: &'static str) -> PathBuf {
+    let find = move || anyhow::Ok(Parts::new()?.source_dir(Part::Kueue, module)?);
+    tokio::task::spawn_blocking(find).await.unwrap().unwrap()
+}
+
+/// Installs the CRDs in a folder of a Go module that Kueue requires.
+pub(crate) async fn install_crds_of(cluster: &Cluster, module: &'static str, folder: &str) {
+    cluster.apply_dir(module_of_kueue(module).await.join(folder)).await.unwrap();
 }
 
 /// A configuration whose webhooks validate all manifests of the tables: fields of these feature gates are validated

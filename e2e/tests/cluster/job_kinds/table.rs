@@ -10,9 +10,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 use switchyard_api::{conditions, v1beta2::Workload};
+use switchyard_e2e::Cluster;
 use switchyard_e2e::wait::eventually;
-use switchyard_e2e::{Cluster, Part, Parts};
 use switchyard_jobs::kind_of_owner;
+
+use crate::common::module_of_kueue;
 
 use super::samples::{CRDS, Sample, training_runtime};
 
@@ -22,8 +24,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(180);
 /// Installs the CRDs of all kinds, as their modules have them, and what their objects refer to.
 pub(crate) async fn install_crds(clusters: &[&Cluster]) -> anyhow::Result<()> {
     for (module, paths) in CRDS {
-        let find = || anyhow::Ok(Parts::new()?.source_dir(Part::Kueue, module)?);
-        let folder = tokio::task::spawn_blocking(find).await??;
+        let folder = module_of_kueue(module).await;
         for path in *paths {
             let path = folder.join(path);
             for cluster in clusters {

@@ -7,7 +7,7 @@ use switchyard_api::v1beta2;
 use switchyard_e2e::{job, queues::ClusterQueue};
 
 use super::*;
-use crate::serving::{LWS, install_lws, make_pod};
+use crate::common::leader_worker_set::{self, API_VERSION, make_pod};
 
 /// A LeaderWorkerSet whose replicas are one pod each, which asks for one cpu.
 pub(super) struct Replicas<'a> {
@@ -31,7 +31,9 @@ impl<'a> Replicas<'a> {
     ) -> Self {
         let clusters: Vec<&Cluster> =
             WORKERS.map(|name| fleet.worker(name)).into_iter().chain([fleet.hub()]).collect();
-        install_lws(&clusters).await;
+        for cluster in &clusters {
+            leader_worker_set::install(cluster).await;
+        }
         for cluster in clusters {
             await_mark(cluster).await;
         }
@@ -114,14 +116,14 @@ impl<'a> Replicas<'a> {
 }
 
 async fn sets(cluster: &Cluster, namespace: &str) -> Api<DynamicObject> {
-    let sets = async || cluster.dynamic(LWS, "LeaderWorkerSet", namespace).await;
+    let sets = async || cluster.dynamic(API_VERSION, "LeaderWorkerSet", namespace).await;
     eventually(SOON, "the kind LeaderWorkerSet", sets).await.unwrap()
 }
 
 /// `pods` is metadata of its pods.
 fn written(replicas: u32, pods: &Value) -> DynamicObject {
     serde_json::from_value(json!({
-        "apiVersion": LWS, "kind": "LeaderWorkerSet",
+        "apiVersion": API_VERSION, "kind": "LeaderWorkerSet",
         "metadata": {"name": "llm", "labels": {"kueue.x-k8s.io/queue-name": "main"}},
         "spec": {
             "replicas": replicas, "leaderWorkerTemplate": {"size": 1, "workerTemplate": template("forever", pods)},

@@ -12,11 +12,11 @@ use switchyard_api::{autoscaling::ProvisioningRequest, conditions};
 use switchyard_e2e::{Cluster, wait::eventually};
 
 use crate::bed::WAIT;
-use crate::common::crds_of;
+use crate::common::install_crds_of;
 
 /// Installs the CRD.
 pub(super) async fn install(cluster: &Cluster) {
-    crds_of(cluster, "k8s.io/autoscaler/cluster-autoscaler/apis").await;
+    install_crds_of(cluster, "k8s.io/autoscaler/cluster-autoscaler/apis", "config/crd").await;
 }
 
 /// Sees and answers the requests of one namespace.

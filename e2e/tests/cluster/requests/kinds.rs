@@ -2,14 +2,14 @@
 //! Jobs are stored by dry run, too, so that what a kind's CRD drops is dropped.
 
 use serde_json::{Value, json};
-use switchyard_e2e::{Cluster, Part, Parts, fixture};
+use switchyard_e2e::{Cluster, fixture};
 use switchyard_jobs::{JobKind, job_pod_sets, kind_for};
 
 use super::compare::{Tally, Template, judge_in_all_orders, report};
 use super::server::{Answer, Server};
 use super::world::World;
 use super::{TOLD, cluster, templates};
-use crate::common::random;
+use crate::common::{leader_worker_set, random};
 use crate::job_kinds::{samples, table};
 use switchyard_e2e::random::Random;
 
@@ -294,10 +294,7 @@ async fn of_pods(
 async fn install(cluster: &Cluster) {
     cluster.install().await.unwrap();
     table::install_crds(&[cluster]).await.unwrap();
-    let find =
-        || Parts::new()?.source_dir(Part::Kueue, "sigs.k8s.io/lws").map_err(anyhow::Error::from);
-    let module = tokio::task::spawn_blocking(find).await.unwrap().unwrap();
-    cluster.apply_dir(module.join("config/crd/bases")).await.unwrap();
+    leader_worker_set::install(cluster).await;
 }
 
 #[test]
