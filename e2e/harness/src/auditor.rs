@@ -1,10 +1,11 @@
 //! The auditor beside every test. A queue may be charged less than its pods request only for as long as an eviction takes.
 //!
 //! The auditor examines all clusters of the process every few seconds, as `switchyard audit` does. A finding that outlasts
-//! [`GRACE`] fails the test that runs then.
+//! [`GRACE`] fails the test that runs then. Where a test has ended the program of a cluster, the usage in the statuses is old until
+//! a program has caught up, and is not examined.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Once;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -16,6 +17,7 @@ use switchyard_audit::{Cluster, Finding, audit, compare};
 use tokio::time::{Instant, timeout};
 
 use crate::names::HUB;
+use crate::usage_writer::UsageWriterState;
 
 /// Time between two audits.
 const PERIOD: Duration = Duration::from_secs(8);
@@ -26,11 +28,19 @@ const LISTS: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct Watched {
-    clusters: Vec<(String, Client)>,
+    clusters: Vec<WatchedCluster>,
     /// Findings that the tests of this process cause.
     expected: Vec<Expected>,
     /// Findings that outlasted the grace and that no test has reported yet.
     outlasted: Vec<String>,
+}
+
+#[derive(Clone)]
+struct WatchedCluster {
+    name: String,
+    client: Client,
+    /// `None` if it is unknown.
+    usage_writer: Option<Arc<UsageWriterState>>,
 }
 
 /// A finding that a test causes.
@@ -56,8 +66,12 @@ fn watched<T>(with: impl FnOnce(&mut Watched) -> T) -> T {
 
 /// Audits a cluster from now on. A cluster that is gone cannot be read, and leads to no finding.
 pub(crate) fn add(cluster: &crate::Cluster) {
-    let watch = (cluster.name().to_owned(), cluster.admin.clone());
-    watched(|it| it.clusters.push(watch));
+    let cluster = WatchedCluster {
+        name: cluster.name().to_owned(),
+        client: cluster.admin.clone(),
+        usage_writer: Some(Arc::clone(&cluster.usage_writer)),
+    };
+    watched(|it| it.clusters.push(cluster));
 }
 
 /// Excuses findings that the tests of this process cause on purpose, with the reason. They fail no test.
@@ -92,7 +106,7 @@ async fn audit_repeatedly() {
     loop {
         tokio::time::sleep(PERIOD).await;
         let clusters = watched(|it| it.clusters.clone());
-        let (_, mut found) = audit_once(clusters).await;
+        let mut found = findings(&list_all(clusters).await);
         watched(|it| found.retain(|_, finding| !it.expected.iter().any(|known| known.is(finding))));
         for (key, text) in memory.lasting(found, GRACE) {
             // Only one test reports it.
@@ -162,18 +176,39 @@ pub async fn beside<T>(
 
 /// Audits these clusters once. Returns how many could be listed, and the findings by key.
 pub async fn audit_once(clusters: Vec<(String, Client)>) -> (usize, BTreeMap<String, Finding>) {
-    let list = |(name, client): (String, Client)| async move {
-        timeout(LISTS, list_cluster(&client, &name, None)).await.ok()?.ok()
-    };
-    let seen: Vec<Cluster> =
-        join_all(clusters.into_iter().map(list)).await.into_iter().flatten().collect();
-    (seen.len(), findings(&seen))
+    let watch = |(name, client)| WatchedCluster { name, client, usage_writer: None };
+    let listed = list_all(clusters.into_iter().map(watch).collect()).await;
+    (listed.len(), findings(&listed))
 }
 
-fn findings(seen: &[Cluster]) -> BTreeMap<String, Finding> {
+struct ListedCluster {
+    cluster: Cluster,
+    usage_is_old: bool,
+}
+
+impl ListedCluster {
+    fn findings(&self) -> impl Iterator<Item = Finding> {
+        let is_old =
+            |finding: &Finding| self.usage_is_old && finding.kind == FindingKind::UsageDiffers;
+        audit(&self.cluster).into_iter().filter(move |finding| !is_old(finding))
+    }
+}
+
+/// Lists the clusters that answer.
+async fn list_all(clusters: Vec<WatchedCluster>) -> Vec<ListedCluster> {
+    let list = |it: WatchedCluster| async move {
+        let listed = timeout(LISTS, list_cluster(&it.client, &it.name, None)).await.ok()?;
+        let is_behind = |writer: &Arc<UsageWriterState>| writer.is_behind(Instant::now());
+        let usage_is_old = it.usage_writer.as_ref().is_some_and(is_behind);
+        Some(ListedCluster { cluster: listed.ok()?, usage_is_old })
+    };
+    join_all(clusters.into_iter().map(list)).await.into_iter().flatten().collect()
+}
+
+fn findings(listed: &[ListedCluster]) -> BTreeMap<String, Finding> {
     let (hubs, workers): (Vec<&Cluster>, Vec<&Cluster>) =
-        seen.iter().partition(|cluster| cluster.name == HUB);
-    let mut found: Vec<Finding> = seen.iter().flat_map(audit).collect();
+        listed.iter().map(|it| &it.cluster).partition(|cluster| cluster.name == HUB);
+    let mut found: Vec<Finding> = listed.iter().flat_map(ListedCluster::findings).collect();
     // With two fleets in one process, the workers of each hub are unknown.
     if let [hub] = hubs.as_slice() {
         let workers: Vec<Cluster> = workers.into_iter().cloned().collect();

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use crate::ground::Ground;
 use crate::process::Process;
 use crate::spec::ClusterSpec;
+use crate::usage_writer::UsageWriterState;
 use switchyard_parts::Part;
 
 pub use metrics::{Request, Requests};
@@ -40,6 +41,7 @@ pub struct Cluster {
     pub admin: Client,
     processes: Mutex<BTreeMap<Part, Process>>,
     kinds: apply::Kinds,
+    pub(crate) usage_writer: Arc<UsageWriterState>,
     /// Serves the Services of a cluster with a real node.
     _services: Option<crate::nodes::Services>,
 }

@@ -20,6 +20,7 @@ use switchyard_api::v1beta2::MultiKueueCluster;
 use crate::forward::Forward;
 pub use crate::names::{HUB, NAMESPACE};
 use crate::process::{Process, Program};
+use crate::usage_writer::RunningWriter;
 use crate::wait::eventually;
 use crate::{Cluster, ClusterSpec, Environment, NodeSpec, ports, queues, ready};
 pub use programs::account_in;
@@ -186,7 +187,7 @@ impl FleetBuilder {
         let fleet = Fleet {
             agents,
             address,
-            processes: Mutex::default(),
+            running: Mutex::default(),
             hub_programs: programs,
             _services: services,
             agent_config: self.agent_config,
@@ -201,12 +202,18 @@ impl FleetBuilder {
     }
 }
 
+#[derive(Debug)]
+struct RunningProgram {
+    process: Process,
+    writer: RunningWriter,
+}
+
 /// A running hub and its workers. Dropping it ends all processes.
 #[derive(Debug)]
 pub struct Fleet {
     agents: Vec<String>,
     address: String,
-    processes: Mutex<BTreeMap<String, Process>>,
+    running: Mutex<BTreeMap<String, RunningProgram>>,
     hub_programs: BTreeMap<&'static str, SwitchyardProgram>,
     _services: Vec<Forward>,
     agent_config: Option<String>,
@@ -431,10 +438,17 @@ impl Fleet {
 
     /// Kills a program (SIGKILL): the hub, or a worker's agent by its cluster's name.
     pub fn kill(&self, name: &str) {
-        let process = self.processes.lock().remove(name);
-        if let Some(process) = process {
+        let program = self.running.lock().remove(name);
+        if let Some(RunningProgram { process, writer }) = program {
+            drop(writer);
             process.kill();
         }
+    }
+
+    /// The cluster whose queues a program charges.
+    fn cluster_of(&self, program: &str) -> &Cluster {
+        let is_hub = self.hub_programs.contains_key(program);
+        if is_hub { self.hub() } else { self.worker(program) }
     }
 
     /// Calls `act` with a running program, for example to read its memory.
@@ -442,9 +456,9 @@ impl Fleet {
     /// # Errors
     /// When it does not run.
     pub fn with<T>(&self, name: &str, act: impl FnOnce(&Process) -> T) -> anyhow::Result<T> {
-        let processes = self.processes.lock();
-        let process = processes.get(name).with_context(|| format!("{name} does not run"))?;
-        Ok(act(process))
+        let running = self.running.lock();
+        let program = running.get(name).with_context(|| format!("{name} does not run"))?;
+        Ok(act(&program.process))
     }
 
     /// Waits until the hub reports a cluster as connected.
@@ -548,7 +562,8 @@ impl Fleet {
 
     fn start(&self, name: &str, program: &SwitchyardProgram) -> anyhow::Result<()> {
         let process = program.program.start()?;
-        self.processes.lock().insert(name.to_owned(), process);
+        let writer = self.cluster_of(name).usage_writer.start();
+        self.running.lock().insert(name.to_owned(), RunningProgram { process, writer });
         Ok(())
     }
 

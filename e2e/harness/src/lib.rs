@@ -46,6 +46,7 @@ pub mod single;
 mod spec;
 pub mod stock;
 pub mod table;
+mod usage_writer;
 pub mod wait;
 mod workdir;
 pub mod write_counts;

@@ -13,6 +13,7 @@ use switchyard_api::v1beta1;
 
 use crate::fleet::programs::{self, SwitchyardProgram};
 use crate::process::Process;
+use crate::usage_writer::RunningWriter;
 use crate::wait::eventually;
 use crate::{Cluster, ready};
 
@@ -25,6 +26,7 @@ const WEBHOOKS: &str = "switchyard";
 #[derive(Debug)]
 pub struct Single {
     process: Process,
+    _writer: RunningWriter,
 }
 
 impl Single {
@@ -54,11 +56,12 @@ impl Single {
 
     async fn run(cluster: &Cluster, program: SwitchyardProgram) -> anyhow::Result<Self> {
         let process = program.program.start()?;
+        let writer = cluster.usage_writer.start();
         let name = format!("Switchyard on {}", cluster.name());
         ready::program(name, || process.check(), (program.health, "/readyz"), TIME)
             .await
             .with_context(|| process.log_tail(20))?;
-        Ok(Self { process })
+        Ok(Self { process, _writer: writer })
     }
 
     /// Its process, for its memory, CPU time and log.

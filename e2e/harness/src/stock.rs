@@ -4,6 +4,7 @@ mod webhooks;
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use crate::certs::Authority;
 use crate::cluster::Cluster;
 use crate::process::{self, Process, Program};
+use crate::usage_writer::{RunningWriter, UsageWriterState};
 use crate::{fixture, ports, ready};
 use switchyard_parts::{Part, Parts, SourceEdit};
 
@@ -60,17 +62,21 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Kueue {
     process: Process,
+    usage_writer: Arc<UsageWriterState>,
+    writer: RunningWriter,
 }
 
 impl Kueue {
     /// Builds it if needed, installs its CRDs into the cluster, starts it, and waits until it is ready.
     pub async fn start(cluster: &Cluster, options: &Options) -> anyhow::Result<Self> {
-        Self::start_all(cluster, options)
+        let process = Self::start_all(cluster, options)
             .await
-            .with_context(|| format!("stock Kueue on {}", cluster.name()))
+            .with_context(|| format!("stock Kueue on {}", cluster.name()))?;
+        let usage_writer = Arc::clone(&cluster.usage_writer);
+        Ok(Self { process, writer: usage_writer.start(), usage_writer })
     }
 
-    async fn start_all(cluster: &Cluster, options: &Options) -> anyhow::Result<Self> {
+    async fn start_all(cluster: &Cluster, options: &Options) -> anyhow::Result<Process> {
         let edits = options.edits;
         let (binary, source) = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
             let parts = Parts::new()?;
@@ -111,9 +117,9 @@ impl Kueue {
                 Ok(()) if options.webhooks => {
                     webhooks::register(cluster, &source.join("config"), webhook, &authority)
                         .await?;
-                    return Ok(Self { process });
+                    return Ok(process);
                 }
-                Ok(()) => return Ok(Self { process }),
+                Ok(()) => return Ok(process),
                 Err(_) if process::lost_port(&process) => {
                     tracing::debug!("a port of kueue was taken, again")
                 }
@@ -140,6 +146,7 @@ impl Kueue {
     pub fn restart(&mut self) -> anyhow::Result<()> {
         self.process.kill();
         self.process = self.process.program().start()?;
+        self.writer = self.usage_writer.start();
         Ok(())
     }
 

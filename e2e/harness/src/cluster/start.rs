@@ -140,6 +140,7 @@ impl Cluster {
             admin,
             processes: Mutex::new(processes),
             kinds: apply::Kinds::default(),
+            usage_writer: Arc::default(),
             files,
             ground,
             spec,
