@@ -9,15 +9,16 @@ use switchyard_e2e::{ClusterSpec, Environment, NodeSpec, fixture};
 use crate::common::shell::{self, Shell};
 
 const PAGE: &str = "docs/install.md";
-const WAIT: Duration = Duration::from_secs(60);
+const WAIT: Duration = Duration::from_secs(300);
 
 /// A command of sed: the pods of a job run until they are deleted.
 const FOREVER: &str =
     r"s|^  template:$|&\n    metadata: {annotations: {e2e.switchyard.dev/run-for: forever}}|";
 
-const SECTIONS: [&str; 5] = [
+const SECTIONS: [&str; 6] = [
     "### Empty the queues",
     "### Uninstall",
+    "### Disable conversion",
     "### Strip the finalizers",
     "### Delete the CRDs",
     "### Start suspended jobs",
@@ -62,6 +63,33 @@ async fn lists_nothing(shell: &Shell, command: &str) {
     shell.until(&line, &["left: []"], WAIT).await;
 }
 
+/// Stores a ClusterQueue in `v1beta1`, as an older Kueue did, with a value that `v1beta2` lacks. No
+/// webhook converts it.
+async fn store_in_v1beta1(shell: &Shell) {
+    let definition = |is_old: bool, conversion: &str| {
+        format!(
+            r#"kubectl patch crd clusterqueues.kueue.x-k8s.io --type=json --patch='[
+              {{"op": "test", "path": "/spec/versions/1/name", "value": "v1beta1"}},
+              {{"op": "replace", "path": "/spec/versions/1/storage", "value": {is_old}}},
+              {{"op": "replace", "path": "/spec/versions/0/storage", "value": {}}},
+              {{"op": "replace", "path": "/spec/conversion", "value": {conversion}}}]'"#,
+            !is_old
+        )
+    };
+    let nowhere = r#"{"strategy": "Webhook", "webhook": {
+        "clientConfig": {"url": "https://127.0.0.1:1"}, "conversionReviewVersions": ["v1"]}}"#;
+    let old = r#"{"metadata": {"annotations": {"stored": "'$(date +%N)'"}},
+        "spec": {"flavorFungibility": {"whenCanBorrow": "Borrow"}}}"#;
+    // The API server learns of the change a moment later.
+    let line = format!(
+        "{} && kubectl patch clusterqueues.v1beta1.kueue.x-k8s.io team-a --type=merge --patch='{old}' && {}
+         kubectl get clusterqueues.kueue.x-k8s.io 2>&1 || true",
+        definition(true, r#"{"strategy": "None"}"#),
+        definition(false, nowhere),
+    );
+    shell.until(&line, &["conversion webhook for kueue.x-k8s.io/v1beta1"], WAIT).await;
+}
+
 async fn nothing_is_left(shell: &Shell) {
     // A group leaves discovery some time after its CRDs.
     lists_nothing(shell, "kubectl api-resources --api-group=kueue.x-k8s.io --output=name").await;
@@ -87,8 +115,10 @@ fn everything_goes_while_switchyard_runs() {
                 single.stop().await;
             }
             let said = shell.run(&line);
-            let stripped = said.lines().any(|line| line.ends_with(" patched"));
-            assert!(!stripped, "a finalizer was left: {said}");
+            let is_stripped = |line: &str| {
+                line.ends_with(" patched") && !line.starts_with("customresourcedefinition")
+            };
+            assert!(!said.lines().any(is_stripped), "a finalizer was left: {said}");
         }
         nothing_is_left(&shell).await;
         assert_eq!(shell.run("kubectl --namespace team-a get jobs --output=name"), "");
@@ -101,12 +131,19 @@ fn what_is_left_goes_without_switchyard() {
         let environment = environment("abandoned").await;
         let (shell, single) = begin(&environment).await;
         single.stop().await;
-        let mut stripped = false;
-        for line in commands("### Uninstall") {
-            let said = shell.run(&line);
-            stripped |= said.contains("clusterqueue.kueue.x-k8s.io/team-a patched");
+        for line in shell::commands(PAGE, "### Uninstall") {
+            shell.run(&line);
         }
-        assert!(stripped);
+        store_in_v1beta1(&shell).await;
+        for line in commands("### Disable conversion") {
+            if line.contains("finalizers") {
+                // The page says to repeat this one.
+                let patched = "clusterqueue.kueue.x-k8s.io/team-a patched";
+                shell.until(&line, &[patched], WAIT).await;
+            } else {
+                shell.run(&line);
+            }
+        }
         nothing_is_left(&shell).await;
         for (job, expected) in [("job", "it goes on"), ("second", "it starts")] {
             let suspended = format!(
