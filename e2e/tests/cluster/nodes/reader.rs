@@ -57,7 +57,10 @@ impl<'a> Reader<'a> {
 fn is_repeatable(line: &str, has_promise: bool) -> bool {
     const READS: [&str; 4] = ["get", "why", "check", "logs"];
     let has = |word: &str| line.split_whitespace().any(|it| it == word);
-    (has_promise && READS.into_iter().any(has)) || (has("kubectl") && has("apply"))
+    // While another replica of the hub begins to lead, no cluster is connected, and a move is refused.
+    (has_promise && READS.into_iter().any(has))
+        || (has("kubectl") && has("apply"))
+        || line.starts_with("switchyard move ")
 }
 
 /// The commands of a section of the guide for Kueue's users, with the name of their ClusterQueue.
