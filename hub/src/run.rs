@@ -126,7 +126,7 @@ async fn serve(
     let guarded =
         sessions.with_job_guard(move |cluster| api_objects::has_jobs(&workloads, cluster));
     let sessions = Arc::new(guarded.with_epoch_floor(ctx.epoch_floor.clone()));
-    inbox.connect(&ctx.stores);
+    inbox.connect(&ctx.stores, store_loss.is_some());
     let clusters = ctx.stores.multi_kueue_clusters.clone();
     let copy_keys =
         CopyKeys::new(copy_key, secrets.clone(), clusters, registry.clone(), ctx.clock.clone());

@@ -12,7 +12,7 @@ use switchyard_controller::stores::Stores;
 use switchyard_platform::store::Key;
 use tokio::sync::Notify;
 
-use super::spec_propagation;
+use super::job_changes;
 
 /// Changes since the task last took them.
 #[derive(Debug, Default)]
@@ -23,8 +23,8 @@ pub struct Changes {
     pub withdrawn: BTreeSet<(Key, String)>,
     /// Changed workloads.
     pub workloads: BTreeSet<Key>,
-    /// Namespace and uid of resized elastic jobs.
-    pub resized: BTreeSet<(String, String)>,
+    /// Namespace and uid of elastic jobs that were resized or have ended.
+    pub elastic_jobs: BTreeSet<(String, String)>,
     /// Uids of deleted workloads.
     pub gone: BTreeSet<String>,
     /// A MultiKueueCluster, MultiKueueConfig or AdmissionCheck changed.
@@ -50,8 +50,9 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Subscribes to the stores.
-    pub fn connect(self: &Arc<Self>, stores: &Stores) {
+    /// Subscribes to the stores. `has_store_loss`: what is decided depends on whether jobs show
+    /// their end ([`WorkloadFacts::job_ended`](switchyard_dispatcher::WorkloadFacts)).
+    pub fn connect(self: &Arc<Self>, stores: &Stores, has_store_loss: bool) {
         let inbox = self.clone();
         stores.workloads.subscribe(move |change| {
             let uid = |object: &Option<Arc<switchyard_api::v1beta2::Workload>>| {
@@ -72,14 +73,19 @@ impl Inbox {
         for jobs in &stores.jobs {
             let (inbox, resource) = (self.clone(), jobs.resource.clone());
             jobs.store.subscribe(move |change| {
-                if let Some(first) = spec_propagation::workload_of_changed_spec(&resource, change) {
-                    inbox.state.lock().batch.workloads.insert(first);
-                    inbox.wake.notify_one();
+                let changed = job_changes::workload_of_changed_spec(&resource, change);
+                let ended = || job_changes::workload_of_ended_job(&resource, change);
+                let elastic = job_changes::resized_elastic_job(&resource, change)
+                    .or_else(|| job_changes::ended_elastic_job(&resource, change));
+                let workload = changed.or_else(|| has_store_loss.then(ended)?);
+                if workload.is_none() && elastic.is_none() {
+                    return;
                 }
-                if let Some(job) = spec_propagation::resized_elastic_job(&resource, change) {
-                    inbox.state.lock().batch.resized.insert(job);
-                    inbox.wake.notify_one();
-                }
+                let mut state = inbox.state.lock();
+                state.batch.workloads.extend(workload);
+                state.batch.elastic_jobs.extend(elastic);
+                drop(state);
+                inbox.wake.notify_one();
             });
         }
         let inbox = self.clone();
@@ -171,6 +177,8 @@ mod tests {
     use jiff::Timestamp;
     use serde_json::json;
     use switchyard_api::v1beta2::Workload;
+    use switchyard_config::Configuration;
+    use switchyard_platform::object::Object;
 
     use super::*;
 
@@ -187,6 +195,20 @@ mod tests {
             other_checks: false,
             waited_since: Timestamp::UNIX_EPOCH,
             note: String::new(),
+        }
+    }
+
+    #[test]
+    fn end_of_a_job_is_a_change_after_a_store_loss() {
+        for has_store_loss in [true, false] {
+            let (inbox, stores) =
+                (Arc::new(Inbox::default()), Stores::new(&Configuration::default()));
+            inbox.connect(&stores, has_store_loss);
+            let conditions = json!([{"type": "Complete", "status": "True"}]);
+            let metadata = json!({"name": "train", "namespace": "ns", "uid": "u"});
+            let job = json!({"metadata": metadata, "status": {"conditions": conditions}});
+            stores.job("batch", "Job").unwrap().store.insert(Object::new(job).unwrap());
+            assert_eq!(inbox.take().workloads.len(), usize::from(has_store_loss));
         }
     }
 

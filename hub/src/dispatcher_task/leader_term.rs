@@ -32,7 +32,7 @@ use self::request_audit::RequestAuditor;
 use super::cluster_set::ClusterSet;
 use super::gather::{self, TermMemory};
 use super::inbox::Changes;
-use super::spec_propagation::is_slice_of;
+use super::job_changes::is_slice_of;
 use super::status_mirror_queue::MirrorQueue;
 use super::troubles::TroubleQueue;
 use super::{TaskInputs, TaskResult, TermClock, WriteContext};
@@ -180,7 +180,7 @@ impl LeaderTerm {
         if !batch.queues.is_empty() {
             self.queues_changed(&batch.queues);
         }
-        for (namespace, job) in &batch.resized {
+        for (namespace, job) in &batch.elastic_jobs {
             let workloads = self.ctx.stores.workloads.in_namespace(namespace);
             let slices = workloads.iter().filter(|workload| is_slice_of(workload, job));
             batch.workloads.extend(slices.map(|workload| Key::of(&**workload)));

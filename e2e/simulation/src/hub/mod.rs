@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use switchyard_dispatcher::Uid;
 
-use crate::state::{Change, Event, Hub, Term, World};
+use crate::state::{Change, Event, Hub, Object, Term, World};
 use crate::time::{Ms, START};
 
 impl World {
@@ -125,19 +125,21 @@ impl World {
         if object.facts.state.finished {
             object.finished_at.get_or_insert(self.now);
         }
-        let change = if object.deleted {
-            Change::Gone(uid.clone())
-        } else {
-            Change::Is(Box::new(object.facts.clone()))
-        };
+        let change = change_of(object);
         self.note(|| format!("api: {}", describe(&change)));
+        self.notify_hubs(uid);
+        let delay = self.dice(0).between(1, 300);
+        self.after(delay, Event::Lifecycle { uid: uid.clone() });
+    }
+
+    /// The Workload or its job changed: each replica's watch shows it.
+    fn notify_hubs(&mut self, uid: &Uid) {
+        let Some(change) = self.api.objects.get(uid).map(change_of) else { return };
         for hub in 0..self.hubs.len() {
             if self.hubs[hub].up && self.hubs[hub].cut == 0 {
                 self.notify_hub(hub, change.clone());
             }
         }
-        let delay = self.dice(0).between(1, 300);
-        self.after(delay, Event::Lifecycle { uid: uid.clone() });
     }
 
     fn notify_hub(&mut self, hub: usize, change: Change) {
@@ -148,6 +150,13 @@ impl World {
         it.watched = it.watched.max(now + delay);
         let (at, boot, lists) = (it.watched, it.boot, it.lists);
         self.at(at, Event::HubWatch { hub, boot, lists, change: Box::new(change) });
+    }
+}
+
+fn change_of(object: &Object) -> Change {
+    match object.deleted {
+        true => Change::Gone(object.facts.uid.clone()),
+        false => Change::Is(Box::new(object.facts.clone())),
     }
 }
 

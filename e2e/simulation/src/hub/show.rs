@@ -70,11 +70,15 @@ impl World {
         if !lost
             && let Some(object) = self.api.objects.get_mut(&uid).filter(|object| !object.deleted)
         {
-            if show == Show::Status(Status::Ended) {
+            let ends = show == Show::Status(Status::Ended);
+            if ends {
                 object.job_ended.get_or_insert(now);
                 object.facts.job_ended = Some(true);
             }
             self.note(|| format!("api: job of {uid} shows {show:?}"));
+            if ends {
+                self.notify_hubs(&uid);
+            }
             let delay = self.dice(0).between(1, 300);
             self.after(delay, Event::Lifecycle { uid: uid.clone() });
         }

@@ -142,6 +142,17 @@ fn ended_job_is_sent_nowhere() {
     ));
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
 
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1)));
+    bench.take();
+    bench.apply(DispatchEvent::WorkloadChanged(over(committed("w", "a", 1))));
+    bench.tells("b", vec![Copy::of("w", "train").attempt(2)]);
+    assert!(bench.take().is_empty(), "its end counts, although a later attempt runs");
+    bench.apply(DispatchEvent::WorkloadChanged(
+        over(committed("w", "a", 1)).with(|it| it.finished = true),
+    ));
+    assert!(bench.take().contains(&"Absent w/2 on b".to_owned()));
+
     let mut bench = Bench::forgetful(&["a"]);
     bench.apply(DispatchEvent::WorkloadChanged(over(committed("w", "a", 1))));
     bench.tells("a", vec![Copy::of("w", "train").attempt(1).state(State::Failed)]);

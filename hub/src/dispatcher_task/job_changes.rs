@@ -1,8 +1,11 @@
-//! Finds Workloads whose job changed on the hub after it was sent: the change goes to the worker.
+//! Finds Workloads whose job changed on the hub: a change of its spec goes to the worker, and an end
+//! keeps the job from being sent again.
+
+use std::sync::Arc;
 
 use kube::api::ApiResource;
 use switchyard_api::v1beta2::Workload;
-use switchyard_jobs::{elastic, kind_for, meta, workload_name};
+use switchyard_jobs::{JobKind, elastic, kind_for, meta, workload_name};
 use switchyard_platform::object::Object;
 use switchyard_platform::store::{Change, Key};
 
@@ -12,22 +15,61 @@ pub(super) fn workload_of_changed_spec(
     resource: &ApiResource,
     change: &Change<Object>,
 ) -> Option<Key> {
-    let object = &change.new.as_ref()?.metadata;
+    let object = change.new.as_ref()?;
     let before = change.old.as_ref().and_then(|old| old.metadata.generation);
-    if before.is_some() && before == object.generation {
+    if before.is_some() && before == object.metadata.generation {
         return None;
     }
     let kind = kind_for(&resource.group, &resource.kind)?;
-    let (name, uid) = (object.name.as_deref()?, object.uid.as_deref()?);
-    let workload = match kind.serving() {
-        Some(serving) => serving.first_group(name, uid)?,
-        None if kind.propagated_fields().is_empty() => return None,
-        None => match meta::prebuilt_workload_name(&change.new.as_ref()?.value()) {
-            "" => workload_name(kind.id().kind, kind.id().group, name, uid),
-            prebuilt => prebuilt.to_owned(),
-        },
+    match kind.serving() {
+        Some(serving) => {
+            let metadata = &object.metadata;
+            let first = serving.first_group(metadata.name.as_deref()?, metadata.uid.as_deref()?)?;
+            Some(Key::new(metadata.namespace.as_deref()?, &first))
+        }
+        None if kind.propagated_fields().is_empty() => None,
+        None => only_workload(kind, object),
+    }
+}
+
+/// The Workload of a job that shows its end and did not before. Another process may have written
+/// the status, and then this one knows of the end by this change only.
+pub(super) fn workload_of_ended_job(
+    resource: &ApiResource,
+    change: &Change<Object>,
+) -> Option<Key> {
+    let kind = kind_for(&resource.group, &resource.kind)?;
+    let job = change.new.as_ref().filter(|_| shows_end_now(kind, change))?;
+    only_workload(kind, job)
+}
+
+/// Namespace and uid of an elastic job that shows its end and did not before.
+pub(super) fn ended_elastic_job(
+    resource: &ApiResource,
+    change: &Change<Object>,
+) -> Option<(String, String)> {
+    let kind = kind_for(&resource.group, &resource.kind).filter(|kind| kind.resizes())?;
+    let job = change.new.as_ref().filter(|_| shows_end_now(kind, change))?;
+    let is_elastic = elastic::is_marked(&job.value());
+    is_elastic.then(|| Some((job.metadata.namespace.clone()?, job.metadata.uid.clone()?)))?
+}
+
+fn shows_end_now(kind: &dyn JobKind, change: &Change<Object>) -> bool {
+    let shows_end = |job: &Arc<Object>| kind.finished(&job.value()).is_some();
+    change.new.as_ref().is_some_and(shows_end) && !change.old.as_ref().is_some_and(shows_end)
+}
+
+/// The Workload of a job whose kind has one for each job.
+fn only_workload(kind: &dyn JobKind, object: &Object) -> Option<Key> {
+    let (metadata, id) = (&object.metadata, kind.id());
+    let name = match meta::prebuilt_workload_name(&object.value()) {
+        "" => {
+            let (name, uid) = (metadata.name.as_deref()?, metadata.uid.as_deref()?);
+            workload_name(id.kind, id.group, name, uid)
+        }
+        prebuilt => prebuilt.to_owned(),
     };
-    Some(Key::new(object.namespace.as_deref()?, &workload))
+    Some(Key::new(metadata.namespace.as_deref()?, &name))
 }
 
 /// Namespace and uid of an elastic job that was resized. If the number of pods stays the same, its
@@ -58,8 +100,6 @@ pub(super) fn is_slice_of(workload: &Workload, uid: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::{Value, json};
 
     use super::*;
@@ -141,6 +181,42 @@ mod tests {
             let told =
                 resized_elastic_job(&cluster, &Change { key: Key::new("ns", "ray"), old, new });
             assert_eq!(told, looked_at.then(|| ("ns".to_owned(), "u".to_owned())), "{case}");
+        }
+    }
+
+    #[test]
+    fn end_of_a_job_requeues_its_workloads() {
+        let object = |elastic: &str, has_ended: bool| {
+            let annotations = json!({"kueue.x-k8s.io/elastic-job": elastic});
+            let metadata =
+                json!({"name": "train", "namespace": "ns", "uid": "u", "annotations": annotations});
+            let conditions = match has_ended {
+                true => json!([{"type": "Complete", "status": "True"}]),
+                false => json!([]),
+            };
+            let job = json!({"metadata": metadata, "status": {"conditions": conditions}});
+            Arc::new(Object::new(job).unwrap())
+        };
+        let resource = kind_for("batch", "Job").unwrap().id().api_resource();
+        for (case, elastic, old, new, looked_at) in [
+            ("it ends", "false", Some(false), Some(true), true),
+            ("its end is read first", "false", None, Some(true), true),
+            ("it had ended", "false", Some(true), Some(true), false),
+            ("it runs", "false", Some(false), Some(false), false),
+            ("it is gone", "false", Some(true), None, false),
+            ("it is elastic", "true", Some(false), Some(true), true),
+        ] {
+            let change = Change {
+                key: Key::new("ns", "train"),
+                old: old.map(|has_ended| object(elastic, has_ended)),
+                new: new.map(|has_ended| object(elastic, has_ended)),
+            };
+            let own = Key::new("ns", &workload_name("Job", "batch", "train", "u"));
+            let told = workload_of_ended_job(&resource, &change);
+            assert_eq!(told, looked_at.then_some(own), "{case}");
+            let slices =
+                (looked_at && elastic == "true").then(|| ("ns".to_owned(), "u".to_owned()));
+            assert_eq!(ended_elastic_job(&resource, &change), slices, "{case}");
         }
     }
 
