@@ -18,7 +18,7 @@ use self::report::Report;
 pub(crate) use self::report::{content, has_job};
 use crate::action_slot::ActionSlot;
 use crate::actions::Rejection;
-use crate::admission::REPLACED;
+use crate::admission::{REPLACED, admission_state};
 use crate::desired::DesiredWorkload;
 use crate::objects::{Meta, Object, ObjectKind, Priority, RemoteJob, RemoteWorkload, Target, Time};
 
@@ -109,6 +109,8 @@ pub(crate) struct Entry {
     pub(crate) end: Option<EndedAttempt>,
     /// When the job was last observed to be deleted.
     pub(crate) job_gone: Option<Time>,
+    /// The attempt whose Workload was deleted after it had shown the job's end.
+    finished_before_job: Option<u64>,
     /// The last deleted Workload and job. A late answer does not bring them back.
     removed: [Option<String>; 2],
     /// The uid of the Workload for which a deletion was sent.
@@ -149,6 +151,7 @@ impl Entry {
             gate_requested: None,
             end: None,
             job_gone: None,
+            finished_before_job: None,
             removed: [None, None],
             deleted_workload: None,
             lost_attempt: None,
@@ -249,7 +252,7 @@ impl Entry {
                         // Searches for it had become slow.
                         self.workload_slot.reset();
                     }
-                    self.origin = None;
+                    (self.origin, self.finished_before_job) = (None, None);
                     if let Some(at) = new.gate.and_then(|gate| gate.opened_at()) {
                         self.gate_opened = Some((new.meta.target.uid.clone(), at));
                     }
@@ -284,6 +287,9 @@ impl Entry {
             ObjectKind::Workload => {
                 let gone = self.workload.take_if(|workload| workload.meta.target.uid == target.uid);
                 let Some(gone) = gone else { return false };
+                let has_ended =
+                    matches!(admission_state(&gone).0, State::Succeeded | State::Failed);
+                self.finished_before_job = has_ended.then_some(gone.meta.attempt);
                 self.origin = Some(gone.origin);
                 true
             }

@@ -142,7 +142,8 @@ impl Entry {
     fn derive_unassigned(&self, attempt: u64) -> ObservedState {
         match (&self.workload, &self.job) {
             (None, Some(job))
-                if job.end.is_none()
+                if !self.is_about_to_end(attempt, job)
+                    && job.end.is_none()
                     && !job.meta.deleting
                     && !job.has_lost_member
                     && !has_no_pods(job) =>
@@ -167,6 +168,9 @@ impl Entry {
             }
             (_, Some(job)) if job.has_lost_member => {
                 deleted(attempt, "a part of the job was deleted on the worker")
+            }
+            (None, Some(job)) if self.is_about_to_end(attempt, job) => {
+                lasting(State::Running, Vec::new())
             }
             (None, Some(_)) => deleted(attempt, "the job's Workload was deleted on the worker"),
             (None, None) => lasting(State::Waiting, Vec::new()),
@@ -228,6 +232,11 @@ impl Entry {
                 }
             }
         }
+    }
+
+    /// Whether the deleted Workload showed the job's end, and the job is about to show it.
+    fn is_about_to_end(&self, attempt: u64, job: &RemoteJob) -> bool {
+        self.finished_before_job == Some(attempt) && job.reports_completion && !has_no_pods(job)
     }
 
     fn observation(

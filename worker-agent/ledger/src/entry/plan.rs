@@ -255,8 +255,8 @@ impl Entry {
             return;
         }
         let Some(workload) = &self.workload else {
-            // If there is a job, another client deleted its Workload, and the observation reports
-            // that. A follower starts pods by itself, so it must not be created after its fence.
+            // If there is a job, another client deleted its Workload. The observation reports that, or
+            // the job's end. A follower starts pods by itself, so it must not be created after its fence.
             if self.job.is_none() && !(context.is_follower() && context.may_not_start()) {
                 self.plan_create(ObjectKind::Workload, desired, context, actions);
             }

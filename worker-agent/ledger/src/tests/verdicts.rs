@@ -89,6 +89,26 @@ fn states_after_job_started(
     assert_eq!(bench.reported_states().last().map(|(_, state)| *state), state);
 }
 
+/// Watches may be apart: the agent may read the deletion of the finished Workload first.
+#[test]
+fn job_shows_its_end_after_its_finished_workload_is_deleted() {
+    let lone = || {
+        let mut bench = Bench::running();
+        bench.observe(workload(1).admitted().finished_for("Succeeded").owned().applied());
+        bench.observe(job(1).running().applied());
+        bench.observe(gone(ObjectKind::Workload, 1));
+        bench
+    };
+    let mut ends = lone();
+    assert_eq!(ends.reported_states(), [(1, State::Running)], "it is about to show its end");
+    ends.observe(job(1).ended(true).applied());
+    assert_eq!(ends.reported_states(), [(1, State::Succeeded)]);
+    let mut stopped = lone();
+    stopped.reported_states();
+    stopped.observe(job(1).applied());
+    assert_eq!(stopped.reported_states(), [(1, State::Evicted)], "its controller has stopped it");
+}
+
 #[test]
 fn readmission_ends_eviction() {
     let mut bench = Bench::running();
