@@ -114,8 +114,6 @@ pub(crate) struct DesiredState {
     session_revision: u64,
     /// The workloads in the parts received so far of an incomplete snapshot.
     snapshot_uids: Option<BTreeSet<String>>,
-    /// The number of workloads with a fence.
-    fenced: usize,
 }
 
 impl DesiredState {
@@ -135,7 +133,6 @@ impl DesiredState {
     /// Removes a workload: its tombstone is done, or a snapshot omits it.
     pub(crate) fn forget(&mut self, uid: &str) {
         let Some(old) = self.workloads.remove(uid) else { return };
-        self.fenced -= usize::from(old.fence_after.is_some());
         if let Some(stored) =
             self.payloads.get_mut(&old.payload_hash).filter(|_| old.needs_payload())
         {
@@ -147,7 +144,6 @@ impl DesiredState {
 
     fn insert(&mut self, uid: &str, desired: DesiredWorkload) {
         self.forget(uid);
-        self.fenced += usize::from(desired.fence_after.is_some());
         if let Some(stored) =
             self.payloads.get_mut(&desired.payload_hash).filter(|_| desired.needs_payload())
         {
@@ -156,11 +152,6 @@ impl DesiredState {
             stored.references += 1;
         }
         self.workloads.insert(uid.to_owned(), desired);
-    }
-
-    /// Whether any job has a fence.
-    pub(crate) fn has_fences(&self) -> bool {
-        self.fenced > 0
     }
 
     /// Starts a session. Another hub process may count revisions from a lower number, and the rest
@@ -196,13 +187,23 @@ impl DesiredState {
         for payload in message.payloads {
             self.store_payload(payload)?;
         }
-        let mut touched = BTreeSet::new();
-        for assignment in message.assignments {
+        let read = |assignment: v1::Assignment| {
             let uid = assignment.workload_uid.clone();
+            let desired = DesiredWorkload::from_assignment(assignment);
+            if desired.needs_payload() && !self.payloads.contains_key(&desired.payload_hash) {
+                return Err(SessionError::PayloadMissing(uid));
+            }
+            Ok((uid, desired))
+        };
+        // A message is not applied in part: its workloads would not be planned.
+        let assignments = message.assignments.into_iter().map(read);
+        let assignments: Vec<_> = assignments.collect::<Result<_, _>>()?;
+        let mut touched = BTreeSet::new();
+        for (uid, desired) in assignments {
             if message.snapshot {
                 self.snapshot_uids.get_or_insert_default().insert(uid.clone());
             }
-            if self.apply_assignment(&uid, assignment)? {
+            if self.apply_assignment(&uid, desired) {
                 touched.insert(uid);
             }
         }
@@ -241,25 +242,17 @@ impl DesiredState {
     }
 
     /// Returns whether the workload must be planned and reported again.
-    fn apply_assignment(
-        &mut self,
-        uid: &str,
-        assignment: v1::Assignment,
-    ) -> Result<bool, SessionError> {
-        let desired = DesiredWorkload::from_assignment(assignment);
-        if desired.needs_payload() && !self.payloads.contains_key(&desired.payload_hash) {
-            return Err(SessionError::PayloadMissing(uid.to_owned()));
-        }
+    fn apply_assignment(&mut self, uid: &str, desired: DesiredWorkload) -> bool {
         match self.workloads.get(uid) {
-            _ if desired.phase == Phase::Unspecified => Ok(false),
+            _ if desired.phase == Phase::Unspecified => false,
             // The hub repeats a tombstone to hear GONE again: the agent reported it before. After
             // the loss of its store, the hub repeats it with a lower attempt.
             Some(have) if *have == desired || !have.may_be_replaced_by(&desired) => {
-                Ok(have.phase == Phase::Absent && desired.phase == Phase::Absent)
+                have.phase == Phase::Absent && desired.phase == Phase::Absent
             }
             _ => {
                 self.insert(uid, desired);
-                Ok(true)
+                true
             }
         }
     }

@@ -57,6 +57,8 @@ pub struct Ledger {
     /// The hub has not sent its complete desired state since `Welcome`. A job that its fence
     /// stopped, or kept from starting, may run elsewhere by now.
     awaits_desired: bool,
+    /// Workloads with a fence, by their assignment or by the record on their Workload.
+    with_fence: BTreeSet<String>,
     /// Workloads whose fence became due since the lease expired.
     fenced: BTreeSet<String>,
     /// Workloads of which only an unpersisted end is left, oldest first.
@@ -86,6 +88,7 @@ impl Ledger {
             lease: Time::ZERO,
             renewed: Time::ZERO,
             awaits_desired: false,
+            with_fence: BTreeSet::new(),
             fenced: BTreeSet::new(),
             unpersisted_ends: VecDeque::new(),
             pod_statuses: BTreeMap::new(),
@@ -103,7 +106,7 @@ impl Ledger {
 
     /// The end of the lease; none if no job has a fence.
     pub fn lease_end(&self) -> Option<Time> {
-        self.desired.has_fences().then_some(self.lease)
+        (!self.with_fence.is_empty()).then_some(self.lease)
     }
 
     pub fn last_session(&self) -> LastSession {
@@ -379,6 +382,10 @@ impl Ledger {
             namespace.and_then(|namespace| self.pod_statuses.get(uid)?.get(namespace)).cloned(),
         );
         let fence = entry.fence_after(desired).map(|after| self.lease + after);
+        match fence {
+            Some(_) => self.with_fence.insert(uid.to_owned()),
+            None => self.with_fence.remove(uid),
+        };
         let fenced = fence.is_some_and(|at| at <= now);
         if fenced && !self.fenced.contains(uid) {
             // Earlier failures must not delay the fence.
@@ -459,6 +466,7 @@ impl Ledger {
             if let Some(session) = &mut self.session {
                 session.update_digest(uid, entry.report.sent, None);
             }
+            self.with_fence.remove(uid);
             self.fenced.remove(uid);
         }
     }

@@ -157,6 +157,19 @@ fn restarted_agent_without_hub_fences() {
     assert_eq!(bench.new_actions(), ["activate Workload"]);
 }
 
+/// A hub that lost its store assigns nothing, and the record on the Workload still counts.
+#[test]
+fn lease_is_remembered_for_jobs_that_are_not_assigned() {
+    let mut bench = Bench::fenced();
+    bench.begin_anew(Some(bench.now + LEASE)).observe(WatchEvent::Synced);
+    bench.connect();
+    bench.desire(Vec::new(), true).unwrap();
+    bench.renew();
+    assert_eq!(bench.ledger.lease_end(), Some(bench.now + LEASE));
+    bench.observe(gone(ObjectKind::Job, 1)).observe(gone(ObjectKind::Workload, 1));
+    assert_eq!(bench.ledger.lease_end(), None, "nothing has a fence");
+}
+
 #[test]
 fn agent_restarted_late_fences_before_messages() {
     let mut bench = Bench::fenced();
