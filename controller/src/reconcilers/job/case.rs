@@ -34,9 +34,12 @@ pub(super) struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Whether a hub dispatches the job.
+    /// Whether a hub dispatches the job, or has: its queue may have changed or gone since.
     pub(super) fn is_sent(&self) -> bool {
-        self.inputs.role == Role::Hub && self.inputs.multi_kueue_check.is_some()
+        let is_dispatched =
+            self.inputs.role == Role::Hub && self.inputs.multi_kueue_check.is_some();
+        let is_live = |it: &Arc<Workload>| self.was_sent(it) && !is_finished(it);
+        is_dispatched || self.is_handed_over() && self.inputs.workloads.iter().any(is_live)
     }
 
     /// Whether the job says itself that another cluster's controller runs it (`managedBy`). Its

@@ -36,6 +36,10 @@ fn dispatched_job_grows_by_a_slice_and_runs_on() {
         hub(shown(5), [sent(first()), slice(2, elastic().of_size(5, 3), Some(&first()))]).told(),
         ""
     );
+    let queueless = World { check: None, ..hub(shown(5), [sent(first())]) };
+    assert!(queueless.told().starts_with("create job-train-"), "its LocalQueue is gone");
+    let over = World { check: None, ..hub(shown(5), [sent(first()).finished()]) };
+    assert!(!over.told().starts_with("create job-train-"), "nothing of it runs elsewhere");
 }
 
 #[test]
