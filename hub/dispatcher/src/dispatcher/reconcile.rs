@@ -164,6 +164,10 @@ impl Dispatcher {
         now: UnixMillis,
         out: &mut Vec<DispatchAction>,
     ) {
+        if entry.is_committing() {
+            // The write decides which attempt counts, and the copy of that one must stay.
+            return;
+        }
         entry.nomination = None;
         if entry.reservation.take().is_some() {
             let message = "the job has ended".to_owned();

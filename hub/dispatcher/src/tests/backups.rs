@@ -105,6 +105,29 @@ fn later_end_blocks_nothing_while_earlier_runs() {
 }
 
 #[test]
+fn end_of_earlier_attempt_removes_no_copy_under_commit() {
+    let committing = || {
+        let mut bench = sent_elsewhere_meanwhile();
+        bench.tells("b", vec![Copy::of("w", "train").attempt(3)]);
+        assert_eq!(bench.take(), ["commit w/3 on b, known as w"]);
+        bench.observe("a", "w", 2, State::Succeeded);
+        assert!(bench.take().is_empty(), "the write decides");
+        bench
+    };
+    let mut bench = committing();
+    bench.written(WriteOutcome::Done, committed("w", "b", 3));
+    let said = bench.take();
+    assert!(!said.iter().any(|line| line.starts_with("Absent w/3")), "{said:?}");
+    assert!(said.contains(&"ack w/2 to a".to_owned()), "{said:?}");
+    let mut bench = committing();
+    bench.written(WriteOutcome::Superseded, committed("w", "a", 2));
+    assert_eq!(bench.take(), ["Absent w/3 on b"]);
+    bench.later(60_000);
+    let said = bench.take();
+    assert!(said.contains(&"finish w/2 from a: true".to_owned()), "{said:?}");
+}
+
+#[test]
 fn silent_cluster_may_run_committed_attempt() {
     let later = |told: bool| {
         let mut bench = Bench::forgetful(&["a", "b"]);
