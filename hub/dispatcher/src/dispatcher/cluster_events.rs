@@ -28,6 +28,7 @@ impl Dispatcher {
             self.checks.insert(name, clusters);
         }
         self.mark_nominating();
+        self.mark_waiting_for_inventories();
         for cluster in added {
             self.wake_parked(&cluster, now, out);
         }

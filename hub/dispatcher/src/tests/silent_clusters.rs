@@ -239,6 +239,15 @@ fn missing_cluster_is_awaited_until_it_reports() {
     configure(&mut bench, &["a"]);
     assert_eq!(bench.take(), ["Reserve new/1 on a"], "it is not configured any more");
 
+    // A committed workload whose cluster reports no copy may run a later attempt on the missing one.
+    let mut bench = Bench::forgetful(&["a"]);
+    configure(&mut bench, &["a", "z"]);
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1)));
+    bench.tells("a", vec![]);
+    bench.take();
+    configure(&mut bench, &["a"]);
+    assert_eq!(bench.take(), ["Run w/1 on a"], "it is not configured any more");
+
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![]);
     bench.tells("b", vec![Copy::of("old", "train")]);
