@@ -45,6 +45,11 @@ impl ClusterSet {
         set
     }
 
+    /// Names of the MultiKueue checks.
+    pub(super) fn checks(&self) -> impl Iterator<Item = &str> {
+        self.checks.keys().map(String::as_str)
+    }
+
     /// Clusters whose config changed since `before`: name, config before and config now.
     pub(super) fn changed_configs<'a>(
         &'a self,

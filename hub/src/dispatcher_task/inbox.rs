@@ -1,5 +1,5 @@
-//! Collects changes for the dispatcher's task. It loses none, and holds at most one entry for each
-//! object and reservation.
+//! Collects changes for the dispatcher's task. While this replica dispatches, it loses none, and holds
+//! at most one entry for each object and reservation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,8 +23,9 @@ pub struct Changes {
     pub withdrawn: BTreeSet<(Key, String)>,
     /// Changed workloads.
     pub workloads: BTreeSet<Key>,
-    /// Namespace and uid of elastic jobs that were resized or have ended.
-    pub elastic_jobs: BTreeSet<(String, String)>,
+    /// Uids of elastic jobs that were resized, have ended or were read for the first time, by
+    /// namespace.
+    pub elastic_jobs: BTreeMap<String, BTreeSet<String>>,
     /// Uids of deleted workloads.
     pub gone: BTreeSet<String>,
     /// A MultiKueueCluster, MultiKueueConfig or AdmissionCheck changed.
@@ -36,7 +37,7 @@ pub struct Changes {
 #[derive(Debug, Default)]
 struct State {
     batch: Changes,
-    /// Whether reservations are accepted: this replica dispatches.
+    /// Whether anything is accepted: this replica dispatches.
     open: bool,
     /// The index of each workload's reservation, so that a newer one replaces it.
     positions: BTreeMap<String, usize>,
@@ -50,42 +51,33 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Subscribes to the stores. `has_store_loss`: what is decided depends on whether jobs show
-    /// their end ([`WorkloadFacts::job_ended`](switchyard_dispatcher::WorkloadFacts)).
+    /// Subscribes to the stores. With `has_store_loss`, decisions depend on the ends of jobs
+    /// ([`WorkloadFacts::job_ended`](switchyard_dispatcher::WorkloadFacts)).
     pub fn connect(self: &Arc<Self>, stores: &Stores, has_store_loss: bool) {
         let inbox = self.clone();
         stores.workloads.subscribe(move |change| {
             let uid = |object: &Option<Arc<switchyard_api::v1beta2::Workload>>| {
                 object.as_ref().and_then(|o| o.uid())
             };
-            let mut state = inbox.state.lock();
-            if let Some(old) = uid(&change.old)
-                && uid(&change.new).as_ref() != Some(&old)
-            {
-                state.batch.gone.insert(old);
-            }
-            if change.new.is_some() {
-                state.batch.workloads.insert(change.key.clone());
-            }
-            drop(state);
-            inbox.wake.notify_one();
+            inbox.note(|batch| {
+                let old = uid(&change.old).filter(|old| uid(&change.new).as_ref() != Some(old));
+                batch.gone.extend(old);
+                batch.workloads.extend(change.new.is_some().then(|| change.key.clone()));
+            });
         });
         for jobs in &stores.jobs {
             let (inbox, resource) = (self.clone(), jobs.resource.clone());
             jobs.store.subscribe(move |change| {
-                let changed = job_changes::workload_of_changed_spec(&resource, change);
-                let ended = || job_changes::workload_of_ended_job(&resource, change);
-                let elastic = job_changes::resized_elastic_job(&resource, change)
-                    .or_else(|| job_changes::ended_elastic_job(&resource, change));
-                let workload = changed.or_else(|| has_store_loss.then(ended)?);
-                if workload.is_none() && elastic.is_none() {
+                let concerned = job_changes::find_concerned(&resource, change, has_store_loss);
+                if concerned.workloads.is_empty() && concerned.elastic_job.is_none() {
                     return;
                 }
-                let mut state = inbox.state.lock();
-                state.batch.workloads.extend(workload);
-                state.batch.elastic_jobs.extend(elastic);
-                drop(state);
-                inbox.wake.notify_one();
+                inbox.note(|batch| {
+                    batch.workloads.extend(concerned.workloads);
+                    if let Some((namespace, uid)) = concerned.elastic_job {
+                        batch.elastic_jobs.entry(namespace).or_default().insert(uid);
+                    }
+                });
             });
         }
         let inbox = self.clone();
@@ -96,8 +88,9 @@ impl Inbox {
                 Some((policies, spec.cluster_affinity.clone()))
             };
             if rule(&change.old) != rule(&change.new) {
-                inbox.state.lock().batch.queues.insert(change.key.name.to_string());
-                inbox.wake.notify_one();
+                inbox.note(|batch| {
+                    batch.queues.insert(change.key.name.to_string());
+                });
             }
         });
         let inbox = self.clone();
@@ -108,19 +101,26 @@ impl Inbox {
         stores.admission_checks.subscribe(move |_| inbox.cluster_set());
     }
 
-    /// Starts to accept reservations. Forgets earlier changes of stores: the caller reads the
-    /// stores afterwards.
+    /// Notes a change. A replica that does not dispatch notes none: it reads the stores when it
+    /// begins to.
+    fn note(&self, change: impl FnOnce(&mut Changes)) {
+        let mut state = self.state.lock();
+        if !state.open {
+            return;
+        }
+        change(&mut state.batch);
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Starts to accept reservations and changes of stores. The caller reads the stores afterwards.
     pub fn open(&self) {
         *self.state.lock() = State { open: true, ..State::default() };
     }
 
-    /// Stops accepting reservations. Returns those that were accepted and not taken.
+    /// Stops accepting anything. Returns the reservations that were accepted and not taken.
     pub fn close(&self) -> Vec<Reservation> {
-        let mut state = self.state.lock();
-        state.open = false;
-        state.positions.clear();
-        state.batch.withdrawn.clear();
-        std::mem::take(&mut state.batch.reservations)
+        std::mem::take(&mut *self.state.lock()).batch.reservations
     }
 
     pub fn take(&self) -> Changes {
@@ -135,8 +135,7 @@ impl Inbox {
     }
 
     fn cluster_set(&self) {
-        self.state.lock().batch.cluster_set = true;
-        self.wake.notify_one();
+        self.note(|batch| batch.cluster_set = true);
     }
 }
 
@@ -178,7 +177,6 @@ mod tests {
     use serde_json::json;
     use switchyard_api::v1beta2::Workload;
     use switchyard_config::Configuration;
-    use switchyard_platform::object::Object;
 
     use super::*;
 
@@ -199,17 +197,20 @@ mod tests {
     }
 
     #[test]
-    fn end_of_a_job_is_a_change_after_a_store_loss() {
-        for has_store_loss in [true, false] {
-            let (inbox, stores) =
-                (Arc::new(Inbox::default()), Stores::new(&Configuration::default()));
-            inbox.connect(&stores, has_store_loss);
-            let conditions = json!([{"type": "Complete", "status": "True"}]);
-            let metadata = json!({"name": "train", "namespace": "ns", "uid": "u"});
-            let job = json!({"metadata": metadata, "status": {"conditions": conditions}});
-            stores.job("batch", "Job").unwrap().store.insert(Object::new(job).unwrap());
-            assert_eq!(inbox.take().workloads.len(), usize::from(has_store_loss));
-        }
+    fn replica_that_does_not_dispatch_notes_no_changes() {
+        let (inbox, stores) = (Arc::new(Inbox::default()), Stores::new(&Configuration::default()));
+        inbox.connect(&stores, false);
+        let changes = |uid: usize| {
+            stores.workloads.insert(workload(uid));
+            stores.workloads.remove(&Key::new("ns", "w"));
+            let changes = inbox.take();
+            (changes.workloads.len(), changes.gone.len())
+        };
+        assert_eq!(changes(1), (0, 0));
+        inbox.open();
+        assert_eq!(changes(2), (1, 1));
+        inbox.close();
+        assert_eq!(changes(3), (0, 0));
     }
 
     /// A reservation that is accepted and not returned holds its quota for ever.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ pub(super) const PAUSE: Duration = Duration::from_secs(5);
 /// Deadline of one API call.
 const CALL: Duration = Duration::from_secs(30);
 const CONFLICTS: u32 = 8;
-/// Concurrent writes to members of one pod group.
+/// Concurrent reads or writes of members of one pod group.
 const AT_ONCE: usize = 4;
 
 /// The status to write.
@@ -105,7 +106,8 @@ pub(super) async fn write_job_status(
 ) -> anyhow::Result<()> {
     let Some(owned) = status_owner(workload) else { return Ok(()) };
     let (kind, is_group) = (owned.kind, owned.is_group);
-    let Some(objects) = objects(ctx, workload, &owned) else { return Ok(()) };
+    let Some(mut objects) = objects(ctx, workload, &owned) else { return Ok(()) };
+    objects.extend(read_missing(ctx, workload, &owned, &objects, what).await?);
     let shown = objects.into_iter().filter_map(|object| {
         let shown = shown(&object, what, is_group)?;
         Some((object, shown))
@@ -116,6 +118,45 @@ pub(super) async fn write_job_status(
             write_one(ctx, kind, object, &what).await
         })
         .await
+}
+
+/// Reads owners that the store lacks from the API server: watches may be apart.
+/// Leaves out deleted and recreated owners, and members of a pod group that the status does not
+/// name.
+async fn read_missing(
+    ctx: &Context,
+    workload: &Workload,
+    owned: &JobOwner<'_>,
+    there: &[Arc<Object>],
+    what: &JobStatus,
+) -> anyhow::Result<Vec<Arc<Object>>> {
+    let is_there = |owner: &OwnerReference| {
+        there.iter().any(|it| it.metadata.uid.as_ref() == Some(&owner.uid))
+    };
+    let is_shown = |owner: &OwnerReference| match what {
+        _ if !owned.is_group => true,
+        JobStatus::Remote(status) => status["pods"].get(&owner.name).is_some(),
+        JobStatus::Cleared => false,
+    };
+    let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
+    let api: Api<Object> =
+        Api::namespaced_with(ctx.client.clone(), namespace, &owned.kind.id().api_resource());
+    let missing: Vec<OwnerReference> = owned
+        .owners
+        .iter()
+        .filter(|owner| !is_there(owner) && is_shown(owner))
+        .map(|owner| (*owner).clone())
+        .collect();
+    let read = stream::iter(missing).map(|owner| {
+        let api = api.clone();
+        async move {
+            let found = tokio::time::timeout(CALL, api.get_opt(&owner.name)).await??;
+            let same = found.filter(|found| found.metadata.uid.as_ref() == Some(&owner.uid));
+            anyhow::Ok(same.map(Arc::new))
+        }
+    });
+    let read: Vec<Option<Arc<Object>>> = read.buffer_unordered(AT_ONCE).try_collect().await?;
+    Ok(read.into_iter().flatten().collect())
 }
 
 async fn write_one(

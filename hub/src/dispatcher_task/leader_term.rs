@@ -28,6 +28,7 @@ use switchyard_platform::store::Key;
 use switchyard_scheduler::RefusedReason;
 use tokio::time::Instant;
 
+use self::perform::RequestedAssignment;
 use self::request_audit::RequestAuditor;
 use super::cluster_set::ClusterSet;
 use super::gather::{self, TermMemory};
@@ -61,6 +62,9 @@ pub(super) struct LeaderTerm {
     observations: ObservationCache,
     /// The hub lost its store, so clusters may run workloads that it must recognize by their jobs.
     has_store_loss: bool,
+    /// Assignments of committed attempts that wait until their jobs are read, by the uid that
+    /// clusters use.
+    unsent: BTreeMap<Uid, RequestedAssignment>,
     mirror_queue: MirrorQueue,
     troubles: TroubleQueue,
     /// Since when each silent or removed cluster has sent nothing.
@@ -99,6 +103,7 @@ impl LeaderTerm {
             live: LiveSessions::default(),
             observations: ObservationCache::new(has_store_loss),
             has_store_loss,
+            unsent: BTreeMap::new(),
             mirror_queue: MirrorQueue::default(),
             troubles: TroubleQueue::default(),
             silent_since: BTreeMap::new(),
@@ -121,11 +126,6 @@ impl LeaderTerm {
         for workload in &workloads {
             state.workload_changed(workload);
         }
-        let clusters: BTreeSet<&str> = workloads
-            .iter()
-            .filter_map(|workload| workload.status.as_ref()?.cluster_name.as_deref())
-            .collect();
-        clusters.into_iter().for_each(|cluster| state.mark_silent(&cluster.into()));
         tracing::info!(epoch, workloads = workloads.len(), "dispatching");
         parts.term.send_replace(Some(epoch));
         state
@@ -162,13 +162,16 @@ impl LeaderTerm {
 
     /// The stores or the engine have changes.
     pub(super) fn changed(&mut self, mut batch: Changes) {
-        if batch.cluster_set {
-            self.update_cluster_set();
+        if batch.cluster_set && self.update_cluster_set() {
+            self.checks_changed();
         }
         for uid in batch.gone {
             let uid = Uid::from(uid.as_str());
             self.reservations.remove(&uid);
             self.all_keys.remove(&uid);
+            if !self.dispatcher.has_successor(&uid) {
+                self.unsent.remove(&self.dispatcher.cluster_uid(&uid));
+            }
             self.auditor.gone(&uid);
             self.troubles.forget(&uid);
             self.writer.metrics.troubles.set(&uid, None);
@@ -180,9 +183,9 @@ impl LeaderTerm {
         if !batch.queues.is_empty() {
             self.queues_changed(&batch.queues);
         }
-        for (namespace, job) in &batch.elastic_jobs {
+        for (namespace, jobs) in &batch.elastic_jobs {
             let workloads = self.ctx.stores.workloads.in_namespace(namespace);
-            let slices = workloads.iter().filter(|workload| is_slice_of(workload, job));
+            let slices = workloads.iter().filter(|workload| is_slice_of(workload, jobs));
             batch.workloads.extend(slices.map(|workload| Key::of(&**workload)));
         }
         for key in batch.workloads {
@@ -220,7 +223,20 @@ impl LeaderTerm {
         }
     }
 
-    fn update_cluster_set(&mut self) {
+    /// The set of MultiKueue checks changed: reads the workloads again that hold quota and may wait
+    /// for one. Their quota may be older than the check.
+    fn checks_changed(&mut self) {
+        let waits = |workload: &Workload| {
+            let sent = workload.status.as_ref().is_some_and(|status| status.cluster_name.is_some());
+            state::has_reservation(workload) && !sent && !state::is_finished(workload)
+        };
+        for workload in self.ctx.stores.workloads.filter(waits) {
+            self.workload_changed(&workload);
+        }
+    }
+
+    /// Returns whether the set of MultiKueue checks changed.
+    fn update_cluster_set(&mut self) -> bool {
         let stores = &self.ctx.stores;
         let (checks, clusters) = (stores.admission_checks.all(), stores.multi_kueue_clusters.all());
         let config = |name: &str| stores.multi_kueue_configs.get("", name);
@@ -230,6 +246,7 @@ impl LeaderTerm {
             clusters.iter().map(AsRef::as_ref),
         );
         let events = now.events(&self.cluster_set);
+        let has_other_checks = !now.checks().eq(self.cluster_set.checks());
         let is_open = self.dispatcher.breaker().is_some();
         let mut changed = Vec::new();
         for (name, before, now) in now.changed_configs(&self.cluster_set) {
@@ -251,6 +268,7 @@ impl LeaderTerm {
                 self.review_cluster(&name);
             }
         }
+        has_other_checks
     }
 
     fn workload_changed(&mut self, workload: &Workload) {
@@ -293,7 +311,12 @@ impl LeaderTerm {
         self.remember_key(&facts);
         self.forget_shown_reservation(&facts);
         self.auditor.workload(&facts);
+        // An ended job is not sent again: its cluster may have removed it.
+        let has_ended = facts.job_ended == Some(true);
         self.apply(DispatchEvent::WorkloadChanged(facts));
+        if !has_ended {
+            self.send_unsent(workload, &uid);
+        }
         self.count_trouble(workload, &uid);
         self.review_trouble(&uid);
         if is_group_workload(workload) {

@@ -23,9 +23,12 @@ pub(super) enum PayloadError {
     /// The Workload has no owner of a supported kind.
     #[error("the workload's owner is no job of a kind that can be sent")]
     NoOwner,
-    /// The owner does not exist.
+    /// The owner does not exist, or was not read yet.
     #[error("the {kind} {name} is not there")]
     OwnerMissing { kind: String, name: String },
+    /// The Workload does not exist any more.
+    #[error("the workload is gone")]
+    WorkloadMissing,
     /// The owner would also run on the hub. Only for kinds whose own webhook decides who runs them.
     #[error(
         "the {kind} is not managed by Kueue: set its spec.managedBy to {MULTIKUEUE_CONTROLLER:?}, not {manager:?}"

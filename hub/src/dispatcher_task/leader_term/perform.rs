@@ -16,9 +16,20 @@ use tokio::time::Instant;
 
 use super::LeaderTerm;
 use crate::dispatcher_task::job_status::{self, JobStatus};
+use crate::dispatcher_task::payload::PayloadError;
 use crate::dispatcher_task::status_mirror_queue::MirrorWork;
 use crate::dispatcher_task::workload_writes::{EndNote, PendingWrite, finish_reason};
 use crate::dispatcher_task::{TaskResult, WriteContext, assignment, gather, payload, replicas};
+
+/// An assignment of the dispatcher. `uid` is the one that its cluster uses.
+pub(super) struct RequestedAssignment {
+    cluster: Name,
+    uid: Uid,
+    namespace: Name,
+    name: Name,
+    attempt: u64,
+    phase: Phase,
+}
 
 /// The CRD's limit of `status.dispatch.otherFlavors`.
 const MAX_OTHER_FLAVORS: usize = 64;
@@ -38,13 +49,8 @@ impl LeaderTerm {
     fn perform(&mut self, action: DispatchAction, refusals: &mut Vec<(Name, Observation)>) {
         match action {
             DispatchAction::Assign { cluster, uid, namespace, name, attempt, phase } => {
-                if let Err(why) =
-                    self.send_assignment(&cluster, &uid, (&namespace, &name), attempt, phase)
-                {
-                    tracing::warn!(workload = %name, %namespace, %cluster, why, "cannot be sent");
-                    let observation = Observation::unsent(uid, (namespace, name), attempt, why);
-                    refusals.push((cluster, observation));
-                }
+                let wanted = RequestedAssignment { cluster, uid, namespace, name, attempt, phase };
+                refusals.extend(self.assign(wanted));
             }
             DispatchAction::ForgetTombstone { cluster, uid, attempt } => {
                 self.channels.of(&cluster).forget(&uid, attempt);
@@ -136,14 +142,44 @@ impl LeaderTerm {
         self.write(uid, write);
     }
 
-    fn send_assignment(
-        &self,
-        cluster: &Name,
-        theirs: &Uid,
-        (namespace, name): (&Name, &Name),
-        attempt: u64,
-        phase: Phase,
-    ) -> Result<(), String> {
+    /// Sends an assignment, or returns its refusal. If the job was not read yet, an attempt that
+    /// its cluster may run waits for it: watches may be apart.
+    fn assign(&mut self, wanted: RequestedAssignment) -> Option<(Name, Observation)> {
+        if self.unsent.get(&wanted.uid).is_some_and(|waiting| waiting.cluster == wanted.cluster) {
+            self.unsent.remove(&wanted.uid);
+        }
+        let error = self.send_assignment(&wanted).err()?;
+        let RequestedAssignment { cluster, uid, namespace, name, attempt, phase } = &wanted;
+        let why = error.to_string();
+        tracing::warn!(workload = %name, %namespace, %cluster, why, "cannot be sent");
+        if matches!(error, PayloadError::OwnerMissing { .. }) && *phase != Phase::Reserve {
+            self.unsent.insert(uid.clone(), wanted);
+            return None;
+        }
+        let of = (namespace.clone(), name.clone());
+        Some((cluster.clone(), Observation::unsent(uid.clone(), of, *attempt, why)))
+    }
+
+    /// The workload or its job changed: sends what waited for the job. The assignment may be older
+    /// than the workload, which took over the copy of the slice that it replaces.
+    pub(super) fn send_unsent(&mut self, workload: &Workload, uid: &Uid) {
+        if self.dispatcher.has_successor(uid) {
+            return;
+        }
+        let Some(waiting) = self.unsent.remove(&self.dispatcher.cluster_uid(uid)) else { return };
+        let to = (waiting.cluster.clone(), waiting.attempt);
+        let name = Name::from(workload.metadata.name.as_deref().unwrap_or_default());
+        if self.dispatcher.committed(uid).is_some_and(|committed| committed == to)
+            && let Some((cluster, observation)) =
+                self.assign(RequestedAssignment { name, ..waiting })
+        {
+            self.apply(DispatchEvent::Observed { cluster, observation });
+        }
+    }
+
+    fn send_assignment(&self, wanted: &RequestedAssignment) -> Result<(), PayloadError> {
+        let RequestedAssignment { cluster, uid: theirs, namespace, name, .. } = wanted;
+        let (attempt, phase) = (wanted.attempt, wanted.phase);
         let channel = self.channels.of(cluster);
         let uid = &self.dispatcher.hub_uid(theirs);
         let fence = self.dispatcher.fence(uid, cluster);
@@ -154,7 +190,7 @@ impl LeaderTerm {
         }
         let workload = self.ctx.stores.workloads.get(namespace, name);
         let workload = workload.filter(|workload| workload.metadata.uid.as_deref() == Some(uid));
-        let workload = workload.ok_or("the workload is gone")?;
+        let workload = workload.ok_or(PayloadError::WorkloadMissing)?;
         let known = channel.payload(theirs).filter(|_| {
             channel.attempt(theirs) == Some(attempt) || !payload::may_shrink(&workload)
         });
@@ -162,7 +198,7 @@ impl LeaderTerm {
             || assignment::build_payload(&self.ctx, &workload, self.held(&workload)),
             Ok,
         );
-        let content = content.map_err(|error| error.to_string())?;
+        let content = content?;
         let priority = assignment::priority(&workload);
         // An adopted copy keeps the name of the workload that it was created for.
         let named = channel.name(theirs, attempt).unwrap_or_else(|| name.to_string());

@@ -1,6 +1,7 @@
 //! How a term takes in the objects of the API.
 
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -11,7 +12,7 @@ use switchyard_api::names;
 use switchyard_config::Configuration;
 use switchyard_controller::Role;
 use switchyard_controller::stores::Stores;
-use switchyard_dispatcher::{ClusterConfig, DispatcherSettings, Name};
+use switchyard_dispatcher::{ClusterConfig, DispatcherSettings, Name, StoreLoss};
 use switchyard_jobs::kind_for;
 use switchyard_platform::clock::SystemClock;
 use switchyard_platform::events::Events;
@@ -23,6 +24,8 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use super::*;
 use crate::cluster_channel::Outgoing;
 use crate::cluster_channel::outbox::MessageLimits;
+use crate::dispatcher_task::Inbox;
+use crate::dispatcher_task::job_status::{self, JobStatus};
 use crate::metrics::HubMetrics;
 use crate::server::Registry;
 
@@ -35,7 +38,10 @@ fn context_of(config: Configuration) -> Arc<Context> {
     let silent = tower::service_fn(|_: Request<Body>| {
         std::future::pending::<Result<Response<Body>, Infallible>>()
     });
-    let client = kube::Client::new(silent, "default");
+    context_with(kube::Client::new(silent, "default"), config)
+}
+
+fn context_with(client: kube::Client, config: Configuration) -> Arc<Context> {
     let config = Arc::new(config);
     Arc::new(Context {
         events: Events::new(client.clone(), "hub", switchyard_controller::event_conventions::KUEUE)
@@ -56,6 +62,10 @@ fn context_of(config: Configuration) -> Arc<Context> {
 
 /// Starts a term with the stores' objects and with cluster `east`.
 fn begin(ctx: &Arc<Context>) -> LeaderTerm {
+    begin_with(ctx, DispatcherSettings::default())
+}
+
+fn begin_with(ctx: &Arc<Context>, settings: DispatcherSettings) -> LeaderTerm {
     let metrics = HubMetrics::register(&ctx.metrics);
     let (results, _) = mpsc::channel(1);
     let writer = WriteContext {
@@ -72,7 +82,7 @@ fn begin(ctx: &Arc<Context>) -> LeaderTerm {
         registry: Arc::new(Registry::default()),
         term: watch::channel(None).0,
         reports: Arc::default(),
-        settings: DispatcherSettings::default(),
+        settings,
         metrics,
     };
     let mut state = LeaderTerm::begin(&parts, writer, 1, TermClock::new(ctx.clock.now()));
@@ -205,6 +215,115 @@ async fn grown_job_copy_belongs_to_its_last_workload(
     }
 }
 
+/// Watches may be apart when a term begins: the Workload is read before its job.
+#[tokio::test(start_paused = true)]
+async fn committed_job_that_is_not_read_yet_is_sent_once_it_is() {
+    let ctx = context();
+    for workload in chain(&[0], false) {
+        ctx.stores.workloads.insert(workload);
+    }
+    let mut state = begin(&ctx);
+    let inbox = Arc::new(Inbox::default());
+    inbox.connect(&ctx.stores, false);
+    inbox.open();
+    assert_eq!(told(&state), []);
+    // Another cluster still has a copy of an offer.
+    let west = Name::from("west");
+    let config = ClusterConfig::default();
+    state.apply(DispatchEvent::ClusterConfigured { name: west.clone(), config });
+    state.apply(DispatchEvent::SessionOpened { name: west.clone() });
+    let observation = Observation {
+        workload_uid: uid(0),
+        attempt: 1,
+        state: State::Waiting.into(),
+        ..Observation::default()
+    };
+    state.observed(&west, &observation);
+    ctx.stores.job("batch", "Job").unwrap().store.insert(job());
+    state.changed(inbox.take());
+    assert_eq!(told(&state), [(uid(0), Phase::Run)], "it is not refused");
+    assert!(state.unsent.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn ended_job_that_is_read_late_is_not_sent_after_a_store_loss() {
+    let ctx = context();
+    ctx.stores.workloads.insert(chain(&[0], false).remove(0));
+    let now = ctx.clock.now().as_millisecond();
+    let store_loss = Some(StoreLoss::new(now - 1_000, now, now));
+    let mut state = begin_with(&ctx, DispatcherSettings { store_loss, ..Default::default() });
+    let mut ended = Arc::unwrap_or_clone(job().value());
+    ended["status"] = json!({"conditions": [condition("Complete", "Completed")]});
+    ctx.stores.job("batch", "Job").unwrap().store.insert(Object::new(ended).unwrap());
+    let workloads = BTreeSet::from([Key::new("ns", "job-j-0")]);
+    state.changed(Changes { workloads, ..Changes::default() });
+    assert_eq!(told(&state), [], "its cluster may have removed it");
+}
+
+/// The slice that takes over the copy sends what waits for the job of the replaced one.
+#[tokio::test(start_paused = true)]
+async fn copy_that_a_slice_takes_over_is_sent_once_its_job_is_read() {
+    let ctx = context();
+    ctx.stores.workloads.insert(chain(&[0], false).remove(0));
+    let mut state = begin(&ctx);
+    let mut change = |slices: Vec<Workload>| {
+        let workloads = slices.iter().map(Key::of).collect();
+        slices.into_iter().for_each(|slice| ctx.stores.workloads.insert(slice));
+        state.changed(Changes { workloads, ..Changes::default() });
+        told(&state)
+    };
+    assert_eq!(change(chain(&[0, 1], false)), []);
+    ctx.stores.job("batch", "Job").unwrap().store.insert(job());
+    assert_eq!(change(chain(&[0, 1], false)), [(uid(0), Phase::Run)]);
+}
+
+/// Watches may be apart when a term begins: the end is reported before the job is read.
+#[tokio::test]
+async fn end_is_written_to_a_job_that_is_not_read_yet() {
+    let written = Arc::new(AtomicUsize::new(0));
+    let count = written.clone();
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let is_write = request.method() == http::Method::PATCH;
+        count.fetch_add(usize::from(is_write), Ordering::SeqCst);
+        let body = Body::from(serde_json::to_vec(&job()).unwrap());
+        std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+    });
+    let ctx = context_with(kube::Client::new(server, "default"), Configuration::default());
+    let end = json!({"succeeded": 4, "conditions": [condition("Complete", "Completed")]});
+    let workload = chain(&[0], false).remove(0);
+    let status = JobStatus::Remote(Arc::new(end));
+    job_status::write_job_status(&ctx, &workload, &status).await.unwrap();
+    assert_eq!(written.load(Ordering::SeqCst), 1);
+    let mut other = workload;
+    other.metadata.owner_references.as_mut().unwrap()[0].uid = "k".to_owned();
+    job_status::write_job_status(&ctx, &other, &status).await.unwrap();
+    assert_eq!(written.load(Ordering::SeqCst), 1, "its job was created again");
+}
+
+/// Watches may be apart when a term begins: the Workload is read before its check.
+#[tokio::test(start_paused = true)]
+async fn workload_with_quota_is_tracked_once_its_check_is_read() {
+    let ctx = context();
+    ctx.stores.job("batch", "Job").unwrap().store.insert(job());
+    let mut workload = chain(&[0], false).remove(0);
+    let status = workload.status.as_mut().unwrap();
+    (status.cluster_name, status.dispatch) = (None, None);
+    let check = json!({"name": "mk", "state": "Pending", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    status.admission_checks = serde_json::from_value(json!([check])).unwrap();
+    ctx.stores.workloads.insert(workload);
+    let mut state = begin(&ctx);
+    assert!(!state.dispatcher.knows(&uid(0)));
+    let parameters =
+        json!({"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"});
+    let spec = json!({"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters});
+    let check = json!({"metadata": {"name": "mk"}, "spec": spec});
+    ctx.stores.admission_checks.insert(serde_json::from_value(check).unwrap());
+    let config = json!({"metadata": {"name": "all"}, "spec": {"clusters": ["east"]}});
+    ctx.stores.multi_kueue_configs.insert(serde_json::from_value(config).unwrap());
+    state.changed(Changes { cluster_set: true, ..Changes::default() });
+    assert!(state.dispatcher.knows(&uid(0)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn later_replica_is_requeued_once_the_first_has_quota() {
     let kind = kind_for("leaderworkerset.x-k8s.io", "LeaderWorkerSet").unwrap();
@@ -255,6 +374,17 @@ async fn later_replica_is_requeued_once_the_first_has_quota() {
     assert!(is_parked(&state) && !state.dispatcher.knows(&uid(1)), "the first has no quota");
     state.reserved(first);
     assert!(!is_parked(&state));
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_counts_from_the_first_workload_of_an_unheard_cluster() {
+    let ctx = context();
+    let mut state = begin(&ctx);
+    state.apply(DispatchEvent::SessionClosed { name: "east".into() });
+    ctx.stores.workloads.insert(chain(&[0], false).remove(0));
+    let workloads = BTreeSet::from([Key::new("ns", "job-j-0")]);
+    state.changed(Changes { workloads, ..Changes::default() });
+    assert!(state.silent_since.contains_key("east"));
 }
 
 /// The condition of a job on a silent cluster says what the cluster's policy means for it.

@@ -61,6 +61,13 @@ impl LeaderTerm {
 
     /// Plans a write of the condition if the workload's trouble changed.
     pub(super) fn review_trouble(&mut self, uid: &Uid) {
+        // The term may begin before the first Workload of a silent cluster is read.
+        if let Some((cluster, _)) = self.dispatcher.committed(uid)
+            && !self.silent_since.contains_key(&cluster)
+            && self.dispatcher.contact(&cluster, uid) != Contact::Live
+        {
+            self.mark_silent(&cluster);
+        }
         if let Some(stuck) = self.dispatcher.stuck(uid, self.clock.now()) {
             let long = self.clock.instant(stuck.since.saturating_add(STARTS_WITHIN));
             if long > Instant::now() {
