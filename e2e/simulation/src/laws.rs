@@ -5,9 +5,10 @@ use switchyard_dispatcher::{
 };
 use switchyard_ledger::{Object, ObjectKind};
 
+use crate::loss::CATCH_UP;
 use crate::names::{name, number};
 use crate::plan::FaultKind;
-use crate::state::{World, short};
+use crate::state::{Object as HubObject, World, short};
 use crate::time::Ms;
 use crate::violation::Law;
 
@@ -88,19 +89,37 @@ impl World {
             return;
         }
         // A deposed leader reserves nothing, whatever its memory says.
-        let leads = |hub: &usize| self.holds_lease(*hub);
-        let mut terms =
-            (0..self.hubs.len()).filter(leads).filter_map(|hub| self.hubs[hub].term.as_ref());
-        let in_memory = terms.any(|term| term.memory.contains_key(uid));
+        let in_memory = self.leading_terms().any(|term| term.memory.contains_key(uid));
         let in_api = object.facts.state.reserved && !object.facts.state.finished;
         let charged = if in_api || in_memory { amount(&object.facts) } else { 0 };
         let used = self.plan.workloads[index].need * running.len() as u64;
-        if used > charged {
-            self.report_violation(
-                Law::Quota,
-                format!("{uid} runs on {running:?} with {used}, and {charged} is charged"),
-            );
+        if used <= charged {
+            return;
         }
+        if self.was_committed_as_its_job_ended(object) {
+            for (cluster, attempt) in running {
+                let excuse = "excuse: quota of a copy that was committed as its job ended";
+                self.count_excuse(excuse, *cluster, index, *attempt);
+            }
+            return;
+        }
+        self.report_violation(
+            Law::Quota,
+            format!("{uid} runs on {running:?} with {used}, and {charged} is charged"),
+        );
+    }
+
+    /// Whether the job of a Workload that just finished shows the end of another attempt, and the
+    /// hub could not know that when it decided to commit the present one.
+    fn was_committed_as_its_job_ended(&self, object: &HubObject) -> bool {
+        let (Some(ended), Some(finished)) = (object.job_ended, object.finished_at) else {
+            return false;
+        };
+        let is_known = object.commit_decided > ended + self.plan.noise.stale;
+        let last = object.committed.last();
+        !is_known
+            && self.now < finished + CATCH_UP
+            && last.is_some_and(|last| !object.ended.contains(last))
     }
 
     /// Pods of a job started.
@@ -204,8 +223,9 @@ impl World {
             .collect();
         // The hub does not know a gate that opened before its store was lost, unless it adopted the
         // copy.
-        let (forgotten, known): (Vec<_>, Vec<_>) =
-            found.into_iter().partition(|(other, _)| self.is_forgotten(*other, index));
+        let (forgotten, known): (Vec<_>, Vec<_>) = found.into_iter().partition(|(other, _)| {
+            self.lost_store.at.is_some() && self.is_forgotten(*other, index)
+        });
         for (other, _) in forgotten {
             self.count_excuse("excuse: a gate that the hub has forgotten", other, index, 0);
         }

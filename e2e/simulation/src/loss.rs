@@ -11,7 +11,7 @@ use crate::time::{LEASE, Ms, WORKER_LOST};
 use crate::violation::Law;
 
 /// How long an agent that was away, or could not act, may take to catch up.
-const CATCH_UP: Ms = 60_000;
+pub(crate) const CATCH_UP: Ms = 60_000;
 /// Clusters lost within this time count as lost at once. Smaller than the hub's own window, because
 /// clocks differ.
 const AT_ONCE: Ms = 250_000;
@@ -117,6 +117,7 @@ impl World {
             }
         }
         let it = &mut self.clusters[cluster];
+        it.replaced_attempts.retain(|attempt| it.excused_attempts.contains(attempt));
         if it.excused_attempts.is_empty() {
             (it.was_declared_lost, it.unheard) = (false, BTreeSet::new());
             it.losses.retain(|loss| *loss == it.loss || now <= it.changed + POLICY_KNOWN_WITHIN);
@@ -132,10 +133,16 @@ impl World {
         adopted: (usize, u64),
     ) {
         if cluster != adopted.0 && self.excused(adopted.0, workload, adopted.1) {
-            let it = &mut self.clusters[cluster];
-            it.excused_attempts.insert((workload, attempt));
-            it.well_since = None;
+            self.replace_attempt(cluster, workload, attempt);
         }
+    }
+
+    /// Another attempt counts from now on, and the cluster has the time to remove this one.
+    pub(crate) fn replace_attempt(&mut self, cluster: usize, workload: usize, attempt: u64) {
+        let it = &mut self.clusters[cluster];
+        it.excused_attempts.insert((workload, attempt));
+        it.replaced_attempts.insert((workload, attempt));
+        it.well_since = None;
     }
 
     /// Whether the cluster itself is healthy: a leading hub hears it, and it can act.
@@ -253,11 +260,13 @@ impl World {
             "excuse: two run, as the loss means GiveUp"
         } else if it.was_declared_lost {
             "excuse: two run, as the cluster was declared lost"
+        } else if it.replaced_attempts.contains(&(workload, attempt)) {
+            "excuse: two run, as a duplicate was adopted"
         } else if it.unheard.contains(&workload) {
             "excuse: two run, as a policy was not heard"
         } else if !able {
             "excuse: two run, as the agent cannot act"
-        } else if self.is_shown_as_forgotten(cluster, workload) {
+        } else if self.will_be_shown_as_forgotten(cluster, workload) {
             // It was given up while its agent could not act. The hub removes nothing that it has
             // forgotten.
             "excuse: two run, as the hub has forgotten one and shows it"

@@ -182,8 +182,8 @@ impl World {
             Event::WriteLate(job) => self.write_late(&job),
             Event::WriteReads(job) => self.write_reads(*job),
             Event::ShowDue { hub, boot, epoch, uid } => self.show_due(hub, boot, epoch, &uid),
-            Event::ShowArrives { hub, boot, epoch, uid, show } => {
-                self.show_arrives(hub, boot, epoch, uid, show)
+            Event::ShowArrives { hub, boot, epoch, losses, uid, show } => {
+                self.show_arrives((hub, boot, epoch), losses, uid, show)
             }
             Event::ShowAnswered { hub, boot, epoch, uid, failed } => {
                 self.show_answered(hub, boot, epoch, &uid, failed)

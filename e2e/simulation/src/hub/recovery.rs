@@ -8,7 +8,7 @@ use switchyard_flags::simulate::Mutation;
 use switchyard_ledger::{Meta, ObjectKind};
 
 use crate::names::{FORGED, name, number, uid_in};
-use crate::state::{Event, Object, World};
+use crate::state::{Event, Object, Term, World};
 use crate::time::{Ms, START};
 use crate::violation::Law;
 
@@ -33,12 +33,28 @@ impl World {
         self.lose_store(None);
         for (uid, object) in backup {
             let index = number(&uid);
+            self.excuse_attempts_after(index, &object);
             let restored = self.with_past(index, object);
             self.lost_store.past.remove(&index);
             self.api.objects.insert(uid.clone(), restored);
             self.api_changed(&uid);
         }
         self.restart_after_loss(None);
+    }
+
+    /// If the backup has an attempt that was given up, the attempts committed after it are the
+    /// duplicates now.
+    fn excuse_attempts_after(&mut self, index: usize, backup: &Object) {
+        let Some(restored) = backup.committed.last().copied() else { return };
+        if !self.given_up(restored.0, index, restored.1) {
+            return;
+        }
+        let Some(past) = self.lost_store.past.get(&index) else { return };
+        let position = past.committed.iter().rposition(|it| *it == restored);
+        let later = position.map(|at| past.committed[at + 1..].to_vec()).unwrap_or_default();
+        for (cluster, attempt) in later {
+            self.replace_attempt(cluster, index, attempt);
+        }
     }
 
     /// Whether the hub lost its store and knows of it.
@@ -105,7 +121,13 @@ impl World {
             None => object,
             Some(past) => Object {
                 committed: past.committed.clone(),
-                changed: past.changed,
+                commit_decided: past.commit_decided,
+                // Its owner applies another policy than the hub had last.
+                changed: if past.facts.on_disconnect == object.facts.on_disconnect {
+                    past.changed
+                } else {
+                    self.now
+                },
                 losses: past.losses.union(&object.losses).copied().collect(),
                 // The end of a job is unknown once nothing of the job is left.
                 ended: past
@@ -186,10 +208,24 @@ impl World {
 
     /// Whether the hub shows the copy as an orphan, and keeps it.
     pub(crate) fn is_shown_as_forgotten(&self, cluster: usize, index: usize) -> bool {
-        let Some(term) = self.hubs.iter().find_map(|hub| hub.term.as_ref()) else { return false };
-        let shown = term.dispatcher.orphans_of(&name(cluster), usize::MAX);
         self.is_forgotten(cluster, index)
-            && shown.iter().any(|it| it.is_kept() && number(&it.uid) == index)
+            && self.leading_terms().any(|term| {
+                let shown = term.dispatcher.orphans_of(&name(cluster), usize::MAX);
+                shown.iter().any(|it| it.is_kept() && number(&it.uid) == index)
+            })
+    }
+
+    /// Whether the hub shows the copy as an orphan, or will once it has the cluster's inventory.
+    pub(crate) fn will_be_shown_as_forgotten(&self, cluster: usize, index: usize) -> bool {
+        let has_inventory = |term: &Term| term.dispatcher.has_reported_inventory(&name(cluster));
+        self.is_shown_as_forgotten(cluster, index)
+            || self.is_forgotten(cluster, index) && !self.leading_terms().any(has_inventory)
+    }
+
+    /// The term that the lease names. A deposed leader may not know yet.
+    pub(crate) fn leading_terms(&self) -> impl Iterator<Item = &Term> {
+        let leads = |hub: &usize| self.holds_lease(*hub);
+        (0..self.hubs.len()).filter(leads).filter_map(|hub| self.hubs[hub].term.as_ref())
     }
 
     /// Checks a removal by the hub: it must not hit a forgotten job. A removal applies up to its

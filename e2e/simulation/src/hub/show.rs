@@ -51,7 +51,9 @@ impl World {
             slot.finishing = slot.finish.is_some();
             let longest = self.plan.noise.delay;
             let delay = self.dice(0).between(1, longest);
-            self.after(delay, Event::ShowArrives { hub, boot, epoch, uid: uid.clone(), show });
+            let losses = self.lost_store.times;
+            let uid = uid.clone();
+            self.after(delay, Event::ShowArrives { hub, boot, epoch, losses, uid, show });
         } else if let Some(write) = slot.finish.take() {
             slot.busy = true;
             slot.finishing = false;
@@ -61,8 +63,17 @@ impl World {
         }
     }
 
-    /// Writes the job's status, whatever process sent it.
-    pub(crate) fn show_arrives(&mut self, hub: usize, boot: u32, epoch: u64, uid: Uid, show: Show) {
+    /// Writes the job's status, whatever process sent it, unless its store is lost.
+    pub(crate) fn show_arrives(
+        &mut self,
+        (hub, boot, epoch): (usize, u32, u64),
+        losses: u32,
+        uid: Uid,
+        show: Show,
+    ) {
+        if losses != self.lost_store.times {
+            return;
+        }
         let noise = self.plan.noise.clone();
         let lost = self.dice(0).chance(noise.lost_requests) || self.hubs[hub].cut > 0;
         let unanswered = self.dice(0).chance(noise.lost_answers);

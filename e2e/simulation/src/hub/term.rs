@@ -154,11 +154,20 @@ impl World {
         self.engine_soon(hub);
     }
 
-    /// Caches the result of a write or read, unless the cache is newer or the Workload is deleted.
+    /// Caches the result of a write or read, unless the cache is as new or the Workload is deleted.
+    /// The job has its own watch.
     pub(super) fn observe(&mut self, hub: usize, facts: &WorkloadFacts) {
-        if self.hubs[hub].store.contains_key(&facts.uid) {
-            self.watched(hub, facts);
+        let Some(known) = self.hubs[hub].store.get_mut(&facts.uid) else { return };
+        if known.version < facts.version {
+            *known = WorkloadFacts { job_ended: known.job_ended, ..facts.clone() };
         }
+    }
+
+    /// As the dispatcher's task gives it to the dispatcher: the end of a job matters after a store
+    /// loss only.
+    pub(super) fn gathered(&self, facts: WorkloadFacts) -> WorkloadFacts {
+        let job_ended = facts.job_ended.filter(|_| self.is_forgetful());
+        WorkloadFacts { job_ended, ..facts }
     }
 
     fn watched(&mut self, hub: usize, facts: &WorkloadFacts) {
@@ -181,6 +190,7 @@ impl World {
             return;
         }
         self.confirm(hub, &facts);
+        let facts = self.gathered(facts);
         self.dispatch(hub, DispatchEvent::WorkloadChanged(facts));
     }
 
@@ -201,6 +211,9 @@ impl World {
         if self.hubs[hub].term.as_ref().is_none_or(|term| term.epoch != epoch) {
             return;
         }
+        // An answer tells of the Workload alone.
+        let alone = |facts: WorkloadFacts| WorkloadFacts { job_ended: None, ..facts };
+        let written = WriteResult { facts: written.facts.map(alone), ..written };
         if let Some(facts) = &written.facts {
             self.confirm(hub, facts);
             if let Some(term) = &mut self.hubs[hub].term {
@@ -402,7 +415,7 @@ impl World {
     ) {
         let theirs = Uid::from(told.workload_uid.as_str());
         let uid = self.ours(hub, &theirs);
-        let stored = self.hubs[hub].store.get(&uid).cloned();
+        let stored = self.hubs[hub].store.get(&uid).cloned().map(|facts| self.gathered(facts));
         let key = Name::from(name(cluster));
         let Some(term) = &mut self.hubs[hub].term else { return };
         if !term.dispatcher.knows(&uid)

@@ -67,6 +67,7 @@ impl World {
             ends: 0,
             stuck_moves: 0,
             committed: Vec::new(),
+            commit_decided: 0,
             losses: BTreeSet::from([self.plan.workloads[index].loss]),
             changed: 0,
             ended: Vec::new(),
@@ -250,6 +251,7 @@ impl World {
             }
             self.note(|| format!("hub {hub}: quota for {}", facts.uid));
             let reserved = MemoryReservation { check: CHECK.into(), needs_other_checks: false };
+            let facts = self.gathered(facts);
             self.dispatch(hub, DispatchEvent::QuotaReserved { facts, reserved });
         }
     }

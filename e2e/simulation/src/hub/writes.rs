@@ -185,7 +185,8 @@ impl World {
         }
         let Some(object) = self.api.objects.get_mut(&job.uid) else { return WriteReply::Gone };
         let (before, moves) = (object.facts.state.attempt, object.facts.stuck.moves);
-        let last = object.committed.last().copied();
+        let state = &object.facts.state;
+        let last = state.cluster.as_ref().map(|cluster| (number(cluster), state.attempt));
         apply(&job.write, &mut object.facts, &job.charged);
         if forget_moves {
             object.facts.stuck.moves = moves;
@@ -196,6 +197,7 @@ impl World {
                 if object.facts.state.cluster.as_ref() == Some(cluster) =>
             {
                 object.note_commit(number(cluster), *attempt);
+                object.commit_decided = job.asked;
                 if forget {
                     object.facts.state.attempt = before;
                 }

@@ -91,6 +91,8 @@ pub(crate) struct Cluster {
     pub(crate) removed_before: BTreeMap<Uid, u64>,
     /// Attempts of workloads that were rightly given up here.
     pub(crate) excused_attempts: BTreeSet<(usize, u64)>,
+    /// The excused attempts that an adopted duplicate has replaced.
+    pub(crate) replaced_attempts: BTreeSet<(usize, u64)>,
     /// When the preemption gate of each workload was last opened.
     pub(crate) gates_opened: BTreeMap<usize, Ms>,
     /// When the cluster last became healthy.
@@ -136,6 +138,7 @@ impl Cluster {
             removed: BTreeMap::new(),
             removed_before: BTreeMap::new(),
             excused_attempts: BTreeSet::new(),
+            replaced_attempts: BTreeSet::new(),
             gates_opened: BTreeMap::new(),
             reconcile_scheduled: false,
         }

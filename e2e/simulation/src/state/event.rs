@@ -185,6 +185,8 @@ pub(crate) enum Event {
         hub: usize,
         boot: u32,
         epoch: u64,
+        /// Losses of the hub's store before it was sent.
+        losses: u32,
         uid: Uid,
         show: Show,
     },

@@ -37,6 +37,8 @@ pub(crate) struct Object {
     /// Every cluster and attempt that was ever written, in this order. After a restored store, an
     /// attempt's number is given out again.
     pub(crate) committed: Vec<(usize, u64)>,
+    /// When a hub decided on the last of them.
+    pub(crate) commit_decided: Ms,
     /// Every policy that it ever had.
     pub(crate) losses: BTreeSet<Option<LossPolicy>>,
     /// When its owner last changed the policy.
