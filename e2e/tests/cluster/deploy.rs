@@ -24,9 +24,11 @@ fn crds_and_roles_install_and_queues_can_be_made() {
         let cluster = environment.cluster("one");
         let start = Instant::now();
         cluster.install().await.unwrap();
+        cluster.install_user_roles().await.unwrap();
         println!("installed in {:.1?}", start.elapsed());
         // Applied again, as an upgrade does.
         cluster.install().await.unwrap();
+        cluster.install_user_roles().await.unwrap();
         cluster
             .apply(queues::simple("default", "all", &[("cpu", "4"), ("nvidia.com/gpu", "2")]))
             .await

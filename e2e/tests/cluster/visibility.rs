@@ -18,6 +18,7 @@ const GROUP: &str = "/apis/visibility.kueue.x-k8s.io";
 /// A controller that serves both and the probes, and the ports.
 async fn controller(cluster: &Cluster) -> (Handle, u16, u16, u16) {
     cluster.install().await.unwrap();
+    cluster.install_user_roles().await.unwrap();
     let (client, _) = cluster.service_account(NAMESPACE, "switchyard").await.unwrap();
     let mut options = Options::new(client, Arc::new(Configuration::default()), "one", NAMESPACE);
     let ((visibility, at), (metrics, metrics_at), (health, probes_at)) =

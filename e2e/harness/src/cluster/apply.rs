@@ -30,15 +30,20 @@ impl Cluster {
 
     /// Applies the `.yaml` files below a directory, in the order of their names.
     pub async fn apply_dir(&self, dir: impl AsRef<Path>) -> anyhow::Result<()> {
+        self.apply_files(dir.as_ref(), |_| true).await
+    }
+
+    /// Applies those `.yaml` files below a directory whose paths are wanted.
+    async fn apply_files(&self, dir: &Path, wanted: impl Fn(&Path) -> bool) -> anyhow::Result<()> {
         let mut documents = Vec::new();
-        for file in yaml_files(dir.as_ref())? {
+        for file in yaml_files(dir)?.into_iter().filter(|file| wanted(file)) {
             let text = std::fs::read_to_string(&file)?;
             let more: Vec<Value> =
                 serde_saphyr::from_multiple(&text).with_context(|| file.display().to_string())?;
             documents.extend(more);
         }
-        ensure!(!documents.is_empty(), "no manifests in {}", dir.as_ref().display());
-        self.apply(documents).await.with_context(|| dir.as_ref().display().to_string())?;
+        ensure!(!documents.is_empty(), "no manifests in {}", dir.display());
+        self.apply(documents).await.with_context(|| dir.display().to_string())?;
         Ok(())
     }
 
@@ -86,11 +91,19 @@ impl Cluster {
         })
     }
 
-    /// Installs the CRDs and roles of `deploy/`.
+    /// Installs the CRDs and webhooks of `deploy/`, and the roles of programs.
+    ///
+    /// The 57 roles for users are left out, because few tests need them. Kubernetes would aggregate
+    /// each into its own roles again. See [`Cluster::install_user_roles`].
     pub async fn install(&self) -> anyhow::Result<()> {
         self.apply_dir(start::deploy().join("crds")).await?;
-        self.apply_dir(start::deploy().join("rbac")).await?;
+        self.apply_files(&start::deploy().join("rbac"), |file| !is_for_users(file)).await?;
         self.apply_dir(start::deploy().join("webhooks")).await
+    }
+
+    /// Installs the roles of `deploy/` for users.
+    pub async fn install_user_roles(&self) -> anyhow::Result<()> {
+        self.apply_files(&start::deploy().join("rbac"), is_for_users).await
     }
 
     async fn apply_one(&self, object: &Value) -> anyhow::Result<DynamicObject> {
@@ -150,6 +163,11 @@ impl Cluster {
         self.await_service_account(&name, "default").await?;
         Ok(applied.first().map_or(name, ResourceExt::name_any))
     }
+}
+
+/// Whether a file of `deploy/rbac` has roles for users.
+fn is_for_users(file: &Path) -> bool {
+    file.file_stem().is_some_and(|name| name.to_string_lossy().starts_with("people"))
 }
 
 fn yaml_files(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {

@@ -277,8 +277,9 @@ fn api_server(
         .arg("--requestheader-extra-headers-prefix=X-Remote-Extra-")
         .arg(format!("--proxy-client-cert-file={}", files.path("front-proxy.crt")))
         .arg(format!("--proxy-client-key-file={}", files.path("front-proxy.key")))
-        // The plugin taints new nodes until the node lifecycle controller clears them, which does not run here.
-        .arg("--disable-admission-plugins=TaintNodesByCondition")
+        // The first plugin taints new nodes until the node lifecycle controller clears them, which does not run here. The
+        // second one asks for the whole OpenAPI schema every five seconds, and no test has such a policy.
+        .arg("--disable-admission-plugins=TaintNodesByCondition,MutatingAdmissionPolicy")
         .args(&spec.api_server_args);
     // Kubernetes 1.37 refuses a loopback address as the endpoint of the Service `kubernetes`. Only pods on real nodes use it.
     let program = match spec.real_node {

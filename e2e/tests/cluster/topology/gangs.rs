@@ -123,7 +123,11 @@ fn pods_of_random_gangs_overcommit_no_node() {
         let created = stream::iter(jobs).map(|job| job.create(admin)).buffered(4);
         created.try_for_each(async |_| Ok(())).await.unwrap();
         let api: Api<Job> = Api::namespaced(admin.clone(), &racks.bed.namespace);
+        // All jobs together are a megabyte: as long as one has no ended pod, ask for one.
+        let unended = ListParams::default().fields("status.successful=0").limit(1);
         let ended = async || {
+            let each_has_ended_pod = api.list(&unended).await?.items.is_empty();
+            ensure!(each_has_ended_pod, "some have no ended pod");
             let jobs = api.list(&ListParams::default()).await?.items;
             let (ended, others): (Vec<_>, Vec<_>) =
                 jobs.iter().partition(|job| has_condition(job, "Complete"));
