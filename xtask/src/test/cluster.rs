@@ -1,13 +1,13 @@
 //! Runs the tests on real control planes: each file in its own process, several processes at once.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::ensure;
 
+use super::at_once;
 use super::build::Program;
 use super::changed::ClusterTests;
 use super::libtest::{self, Outcome};
@@ -36,13 +36,13 @@ pub(super) struct File {
     tests: Vec<String>,
 }
 
-/// Runs the tests whose names contain the filter and whose files are selected, in at most `at_once` processes.
+/// Runs the tests whose names contain the filter and whose files are selected, in at most `most_at_once` processes.
 pub(super) fn run(
     report: &Report,
     program: &Program,
     filter: Option<&str>,
     wanted: &ClusterTests,
-    at_once: usize,
+    most_at_once: usize,
 ) {
     let listed = report.part(Tier::Cluster, "list the cluster tests", || {
         let mut files = list(program, filter)?;
@@ -59,32 +59,15 @@ pub(super) fn run(
     let (alone, together): (Vec<File>, Vec<File>) =
         files.into_iter().partition(|it| ALONE.contains(&it.name.as_str()));
     let done = AtomicUsize::new(0);
-    for (files, at_once) in [(together, at_once.max(1)), (alone, 1)] {
-        let left = Mutex::new(VecDeque::from(files));
-        std::thread::scope(|scope| {
-            for _ in 0..at_once {
-                scope.spawn(|| {
-                    while let Some(file) = take(&left) {
-                        one(
-                            report,
-                            Tier::Cluster,
-                            &title(&file.name),
-                            Command::new(&program.path),
-                            &file,
-                        );
-                        eprintln!(
-                            "    {} of {total} files of cluster tests",
-                            done.fetch_add(1, Ordering::Relaxed) + 1
-                        );
-                    }
-                });
-            }
-        });
-    }
-}
-
-fn take(queue: &Mutex<VecDeque<File>>) -> Option<File> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    let play = |file: File| {
+        one(report, Tier::Cluster, &title(&file.name), Command::new(&program.path), &file);
+        eprintln!(
+            "    {} of {total} files of cluster tests",
+            done.fetch_add(1, Ordering::Relaxed) + 1
+        );
+    };
+    at_once::each(most_at_once.max(1), together, play);
+    at_once::each(1, alone, play);
 }
 
 /// The files, the longest first, so that no long one starts last.

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: runs all checks and tests, in tiers, and counts them.
 
+mod at_once;
 mod build;
 mod changed;
 mod cluster;
@@ -243,9 +244,11 @@ impl TestRun<'_> {
     }
 
     fn unit_tests(&self, report: &Report, tests: &[Program]) {
-        for program in tests {
-            self.unit(report, program);
-        }
+        // Benches count instructions and bytes, and one program at a time is easier to trust.
+        let (benches, tests_only): (Vec<&Program>, Vec<&Program>) =
+            tests.iter().partition(|program| program.kind == "bench");
+        at_once::each(2, tests_only, |program| self.unit(report, program));
+        benches.into_iter().for_each(|program| self.unit(report, program));
         if !tests.is_empty() {
             self.doc_tests(report);
         }
