@@ -7,20 +7,24 @@ use std::sync::Arc;
 
 use super::{Name, Phase, Uid};
 
+/// An assignment for a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestedAssignment {
+    pub cluster: Name,
+    /// As the cluster knows it: [`super::Dispatcher::cluster_uid`].
+    pub uid: Uid,
+    pub namespace: Name,
+    pub name: Name,
+    pub attempt: u64,
+    /// The cluster shall reserve quota, run, suspend, or remove the copy.
+    pub phase: Phase,
+}
+
 /// Something for the dispatcher task to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DispatchAction {
     /// Send an assignment to a cluster. A later one replaces it.
-    Assign {
-        cluster: Name,
-        /// As the cluster knows it: [`super::Dispatcher::cluster_uid`].
-        uid: Uid,
-        namespace: Name,
-        name: Name,
-        attempt: u64,
-        /// The cluster shall reserve quota, run, suspend, or remove the copy.
-        phase: Phase,
-    },
+    Assign(RequestedAssignment),
     /// Forget a tombstone: the cluster has nothing left of this attempt and lower ones.
     ForgetTombstone {
         cluster: Name,

@@ -63,7 +63,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use actions::{
-    CLUSTER_DRAINED, CLUSTER_LOST, DispatchAction, RetriedAttempt, STUCK, WorkloadWrite,
+    CLUSTER_DRAINED, CLUSTER_LOST, DispatchAction, RequestedAssignment, RetriedAttempt, STUCK,
+    WorkloadWrite,
 };
 pub use cluster_config::{ClusterConfig, LossPolicy};
 pub use dispatcher::{

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use switchyard_proto::v1 as proto;
 use switchyard_syntax::flavor_pins::FlavorPins;
 
-use super::{CANNOT_SEND, JobIdentity, Name, Reason, State, Uid, UnixMillis};
+use super::{CANNOT_SEND, JobIdentity, Name, Reason, RequestedAssignment, State, Uid, UnixMillis};
 
 /// State of one workload on one cluster, as its agent reports it.
 #[derive(Debug, Clone)]
@@ -32,12 +32,12 @@ pub struct Observation {
 
 impl Observation {
     /// An assignment that the hub cannot send counts as refused by its cluster.
-    pub fn unsent(uid: Uid, (namespace, name): (Name, Name), attempt: u64, why: String) -> Self {
+    pub fn unsent(wanted: &RequestedAssignment, why: String) -> Self {
         Self {
-            uid,
-            namespace,
-            name,
-            attempt,
+            uid: wanted.uid.clone(),
+            namespace: wanted.namespace.clone(),
+            name: wanted.name.clone(),
+            attempt: wanted.attempt,
             state: State::Refused,
             reasons: vec![Reason::new(CANNOT_SEND, why)],
             job_status: false,

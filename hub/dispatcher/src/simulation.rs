@@ -180,7 +180,9 @@ impl World {
 
     fn act(&mut self, action: DispatchAction) {
         match action {
-            DispatchAction::Assign { cluster, uid, attempt, phase, .. } => {
+            DispatchAction::Assign(RequestedAssignment {
+                cluster, uid, attempt, phase, ..
+            }) => {
                 let gate = self
                     .dispatcher
                     .gate(&self.dispatcher.hub_uid(&uid), &cluster)

@@ -59,8 +59,10 @@ pub(super) fn is_slice_of(workload: &Workload, uids: &BTreeSet<String>) -> bool 
 
 /// Namespace and uid of an elastic job.
 fn elastic_job(kind: &dyn JobKind, job: &Object) -> Option<(String, String)> {
-    let is_elastic = kind.resizes() && elastic::is_marked(&job.value());
-    is_elastic.then(|| Some((job.metadata.namespace.clone()?, job.metadata.uid.clone()?)))?
+    if !(kind.resizes() && elastic::is_marked(&job.value())) {
+        return None;
+    }
+    Some((job.metadata.namespace.clone()?, job.metadata.uid.clone()?))
 }
 
 /// The Workload that is sent when fields of the job change that its kind propagates.

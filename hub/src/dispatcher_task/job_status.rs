@@ -3,6 +3,7 @@
 //! A terminal status is written at once. Others wait a moment for the next one, so that a short job
 //! costs one write instead of three.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,9 +131,7 @@ async fn read_missing(
     there: &[Arc<Object>],
     what: &JobStatus,
 ) -> anyhow::Result<Vec<Arc<Object>>> {
-    let is_there = |owner: &OwnerReference| {
-        there.iter().any(|it| it.metadata.uid.as_ref() == Some(&owner.uid))
-    };
+    let there: BTreeSet<&str> = there.iter().filter_map(|it| it.metadata.uid.as_deref()).collect();
     let is_shown = |owner: &OwnerReference| match what {
         _ if !owned.is_group => true,
         JobStatus::Remote(status) => status["pods"].get(&owner.name).is_some(),
@@ -144,7 +143,7 @@ async fn read_missing(
     let missing: Vec<OwnerReference> = owned
         .owners
         .iter()
-        .filter(|owner| !is_there(owner) && is_shown(owner))
+        .filter(|owner| !there.contains(&*owner.uid) && is_shown(owner))
         .map(|owner| (*owner).clone())
         .collect();
     let read = stream::iter(missing).map(|owner| {

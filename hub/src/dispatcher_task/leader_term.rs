@@ -19,8 +19,8 @@ use switchyard_controller::engine::EngineHandle;
 use switchyard_controller::workload::{self as state, is_group_workload};
 use switchyard_controller::{Context, Reservation};
 use switchyard_dispatcher::{
-    DispatchEvent, Dispatcher, LiveSessions, MemoryReservation, Name, ObservationCache, Uid,
-    WorkloadFacts, WriteResult,
+    DispatchEvent, Dispatcher, LiveSessions, MemoryReservation, Name, ObservationCache,
+    RequestedAssignment, Uid, WorkloadFacts, WriteResult,
 };
 use switchyard_jobs::elastic;
 use switchyard_platform::log_limit::LogLimit;
@@ -28,7 +28,6 @@ use switchyard_platform::store::Key;
 use switchyard_scheduler::RefusedReason;
 use tokio::time::Instant;
 
-use self::perform::RequestedAssignment;
 use self::request_audit::RequestAuditor;
 use super::cluster_set::ClusterSet;
 use super::gather::{self, TermMemory};
@@ -209,11 +208,10 @@ impl LeaderTerm {
     fn queues_changed(&mut self, queues: &BTreeSet<String>) {
         let stores = &self.ctx.stores;
         let theirs = |workload: &Workload| {
-            let sent = workload.status.as_ref().is_some_and(|status| status.cluster_name.is_some());
             let uid = workload.metadata.uid.as_deref();
             let known = || uid.is_some_and(|uid| self.dispatcher.needs_changes(uid));
             let queue = || gather::queue_of(stores, workload);
-            (sent || known())
+            (is_on_cluster(workload) || known())
                 && queue().is_some_and(|it| {
                     queues.contains(it.metadata.name.as_deref().unwrap_or_default())
                 })
@@ -227,8 +225,9 @@ impl LeaderTerm {
     /// for one. Their quota may be older than the check.
     fn checks_changed(&mut self) {
         let waits = |workload: &Workload| {
-            let sent = workload.status.as_ref().is_some_and(|status| status.cluster_name.is_some());
-            state::has_reservation(workload) && !sent && !state::is_finished(workload)
+            state::has_reservation(workload)
+                && !is_on_cluster(workload)
+                && !state::is_finished(workload)
         };
         for workload in self.ctx.stores.workloads.filter(waits) {
             self.workload_changed(&workload);
@@ -295,9 +294,7 @@ impl LeaderTerm {
         if !self.all_keys.contains_key(&uid) {
             self.all_keys.insert(uid.clone(), Key::of(workload));
         }
-        let status = workload.status.as_ref();
-        let sent = status.is_some_and(|status| status.cluster_name.is_some());
-        let concerns = sent || state::has_reservation(workload);
+        let concerns = is_on_cluster(workload) || state::has_reservation(workload);
         if !concerns && !self.dispatcher.needs_changes(&uid) {
             return;
         }
@@ -318,6 +315,7 @@ impl LeaderTerm {
             self.send_unsent(workload, &uid);
         }
         self.count_trouble(workload, &uid);
+        self.note_silence(&uid);
         self.review_trouble(&uid);
         if is_group_workload(workload) {
             self.show_group_members(workload, &uid);
@@ -437,4 +435,9 @@ impl LeaderTerm {
             Key { namespace: facts.namespace.clone(), name: facts.name.clone() },
         );
     }
+}
+
+/// Whether the API names a cluster that has the workload.
+fn is_on_cluster(workload: &Workload) -> bool {
+    workload.status.as_ref().is_some_and(|status| status.cluster_name.is_some())
 }

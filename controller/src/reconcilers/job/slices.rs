@@ -75,14 +75,7 @@ impl Chain {
 /// Whether the job's pods run with this slice's quota. For a dispatched job, a slice with quota
 /// that was never committed to a cluster has not taken over yet.
 fn holds(case: &Case<'_>, workload: &Workload) -> bool {
-    let was_sent = || {
-        workload
-            .status
-            .as_ref()
-            .and_then(|status| status.dispatch.as_ref())
-            .is_some_and(|it| it.attempt > 0)
-    };
-    has_reservation(workload) && (!case.is_sent() || was_sent())
+    has_reservation(workload) && (!case.is_sent() || case.was_sent(workload))
 }
 
 pub(super) enum Slices {

@@ -2,7 +2,7 @@
 
 use switchyard_platform::lease::step::{LeaseAction, ObservedLease, Timing};
 
-use crate::state::{Event, World};
+use crate::state::{Event, Term, World};
 use crate::time::{LATE, Ms};
 
 impl World {
@@ -15,8 +15,14 @@ impl World {
         }
     }
 
+    /// The term that the lease names. A deposed leader may not know yet.
+    pub(crate) fn leading_terms(&self) -> impl Iterator<Item = &Term> {
+        let leads = |hub: &usize| self.holds_lease(*hub);
+        (0..self.hubs.len()).filter(leads).filter_map(|hub| self.hubs[hub].term.as_ref())
+    }
+
     /// Whether the API server's Lease names this replica. A deposed leader may not know yet.
-    pub(crate) fn holds_lease(&self, hub: usize) -> bool {
+    fn holds_lease(&self, hub: usize) -> bool {
         let epoch = self.hubs[hub].term.as_ref().map(|term| term.epoch);
         let lease = self.api.lease.as_ref();
         lease.is_some_and(|lease| {

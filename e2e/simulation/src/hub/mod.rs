@@ -127,14 +127,13 @@ impl World {
         }
         let change = change_of(object);
         self.note(|| format!("api: {}", describe(&change)));
-        self.notify_hubs(uid);
+        self.notify_hubs(&change);
         let delay = self.dice(0).between(1, 300);
         self.after(delay, Event::Lifecycle { uid: uid.clone() });
     }
 
-    /// The Workload or its job changed: each replica's watch shows it.
-    fn notify_hubs(&mut self, uid: &Uid) {
-        let Some(change) = self.api.objects.get(uid).map(change_of) else { return };
+    /// Each replica's watch shows the change.
+    fn notify_hubs(&mut self, change: &Change) {
         for hub in 0..self.hubs.len() {
             if self.hubs[hub].up && self.hubs[hub].cut == 0 {
                 self.notify_hub(hub, change.clone());

@@ -222,12 +222,6 @@ impl World {
             || self.is_forgotten(cluster, index) && !self.leading_terms().any(has_inventory)
     }
 
-    /// The term that the lease names. A deposed leader may not know yet.
-    pub(crate) fn leading_terms(&self) -> impl Iterator<Item = &Term> {
-        let leads = |hub: &usize| self.holds_lease(*hub);
-        (0..self.hubs.len()).filter(leads).filter_map(|hub| self.hubs[hub].term.as_ref())
-    }
-
     /// Checks a removal by the hub: it must not hit a forgotten job. A removal applies up to its
     /// attempt; it spares a later attempt that a backup has forgotten.
     pub(super) fn check_forgotten(&mut self, cluster: usize, uid: &Uid, attempt: u64) {

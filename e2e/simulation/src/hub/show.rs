@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use switchyard_dispatcher::{Uid, WorkloadWrite, WriteOutcome, WriteResult};
 
+use super::change_of;
 use crate::state::{Event, Show, Slot, Status, World};
 use crate::time::Ms;
 
@@ -81,14 +82,15 @@ impl World {
         if !lost
             && let Some(object) = self.api.objects.get_mut(&uid).filter(|object| !object.deleted)
         {
-            let ends = show == Show::Status(Status::Ended);
-            if ends {
+            let mut end = None;
+            if show == Show::Status(Status::Ended) {
                 object.job_ended.get_or_insert(now);
                 object.facts.job_ended = Some(true);
+                end = Some(change_of(object));
             }
             self.note(|| format!("api: job of {uid} shows {show:?}"));
-            if ends {
-                self.notify_hubs(&uid);
+            if let Some(change) = end {
+                self.notify_hubs(&change);
             }
             let delay = self.dice(0).between(1, 300);
             self.after(delay, Event::Lifecycle { uid: uid.clone() });

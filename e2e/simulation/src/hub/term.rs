@@ -294,14 +294,15 @@ impl World {
         refusals: &mut Vec<(Name, Observation)>,
     ) {
         match action {
-            DispatchAction::Assign { cluster, uid, namespace, name, attempt, phase } => {
-                let known = self.hubs[hub].store.contains_key(&self.ours(hub, &uid));
-                if phase != Phase::Absent && !known {
+            DispatchAction::Assign(wanted) => {
+                let known = self.hubs[hub].store.contains_key(&self.ours(hub, &wanted.uid));
+                if wanted.phase != Phase::Absent && !known {
                     let why = "the workload is gone".to_owned();
-                    let observation = Observation::unsent(uid, (namespace, name), attempt, why);
-                    return refusals.push((cluster, observation));
+                    let observation = Observation::unsent(&wanted, why);
+                    return refusals.push((wanted.cluster, observation));
                 }
-                self.desire(hub, number(&cluster), &uid, attempt, phase);
+                let cluster = number(&wanted.cluster);
+                self.desire(hub, cluster, &wanted.uid, wanted.attempt, wanted.phase);
             }
             DispatchAction::ForgetTombstone { cluster, uid, attempt } => {
                 self.port(hub, number(&cluster)).forget(&uid, attempt);

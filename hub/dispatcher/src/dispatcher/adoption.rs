@@ -33,8 +33,8 @@ use super::Dispatcher;
 use super::orphans::Orphan;
 use super::tracked_workload::TrackedWorkload;
 use crate::{
-    AdoptRequest, DispatchAction, JobIdentity, MAX_LEAD, Name, Phase, State, Uid, UnixMillis,
-    WorkloadWrite,
+    AdoptRequest, DispatchAction, JobIdentity, MAX_LEAD, Name, Phase, RequestedAssignment, State,
+    Uid, UnixMillis, WorkloadWrite,
 };
 
 /// Decision before a workload is sent anywhere.
@@ -289,14 +289,14 @@ impl Dispatcher {
         let (uid, namespace, name, attempt) = orphan.location();
         tracing::info!(%cluster, workload_uid = %uid, attempt, now, "removing a copy whose job was never made");
         self.orphans.change(cluster, cluster_uid, |orphan| orphan.removing = true);
-        out.push(DispatchAction::Assign {
+        out.push(DispatchAction::Assign(RequestedAssignment {
             cluster: cluster.clone(),
             uid,
             namespace,
             name,
             attempt,
             phase: Phase::Absent,
-        });
+        }));
     }
 
     /// Names of the clusters that may have a copy and have not reported. None after the window, or

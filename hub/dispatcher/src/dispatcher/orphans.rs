@@ -12,7 +12,7 @@ use switchyard_syntax::names::ORPHAN_STAYS;
 use super::Dispatcher;
 use crate::{
     CopyOrigin, DispatchAction, DispatcherSettings, JobIdentity, JobKey, Name, Observation, Phase,
-    State, Uid, UnixMillis, is_running, is_terminal, take_from,
+    RequestedAssignment, State, Uid, UnixMillis, is_running, is_terminal, take_from,
 };
 
 /// The most workloads that one cluster may report in a session, and the most orphans of it that the
@@ -499,14 +499,15 @@ impl Dispatcher {
                 orphan.since = now;
             } else if !stays {
                 orphan.removing = true;
-                out.push(DispatchAction::Assign {
+                let phase = Phase::Absent;
+                out.push(DispatchAction::Assign(RequestedAssignment {
                     cluster,
                     uid,
                     namespace,
                     name,
                     attempt,
-                    phase: Phase::Absent,
-                });
+                    phase,
+                }));
             }
             self.orphans.insert(key, orphan);
         }

@@ -14,8 +14,9 @@ use super::fences::AnnouncedFence;
 use super::preemption_gates::CopyGate;
 use super::refusals::Refusals;
 use crate::{
-    CANNOT_SEND, CopyOrigin, DispatchAction, JobKey, MemoryReservation, Name, Phase, Reason, State,
-    Uid, UnixMillis, WorkloadFacts, WorkloadWrite, has_reason, is_running, is_terminal,
+    CANNOT_SEND, CopyOrigin, DispatchAction, JobKey, MemoryReservation, Name, Phase, Reason,
+    RequestedAssignment, State, Uid, UnixMillis, WorkloadFacts, WorkloadWrite, has_reason,
+    is_running, is_terminal,
 };
 
 /// One workload on one cluster.
@@ -372,14 +373,14 @@ impl TrackedWorkload {
     }
 
     pub(super) fn assignment(&self, cluster: &Name, attempt: u64, phase: Phase) -> DispatchAction {
-        DispatchAction::Assign {
+        DispatchAction::Assign(RequestedAssignment {
             cluster: cluster.clone(),
             uid: self.facts.uid.clone(),
             namespace: self.facts.namespace.clone(),
             name: self.facts.name.clone(),
             attempt,
             phase,
-        }
+        })
     }
 
     /// Requests the removal of all copies except on `keep`.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Dispatcher;
-use crate::{DispatchAction, Uid, WorkloadFacts};
+use crate::{DispatchAction, RequestedAssignment, Uid, WorkloadFacts};
 
 /// Aliases of all workloads that adopted a copy and are in the API.
 #[derive(Debug, Default)]
@@ -98,7 +98,7 @@ impl UidAliases {
             return;
         }
         for action in actions {
-            if let DispatchAction::Assign { uid, .. }
+            if let DispatchAction::Assign(RequestedAssignment { uid, .. })
             | DispatchAction::ForgetTombstone { uid, .. }
             | DispatchAction::AcknowledgeEnd { uid, .. } = action
             {

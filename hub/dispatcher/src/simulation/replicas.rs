@@ -5,7 +5,7 @@ use rand::Rng;
 
 use super::World;
 use crate::tests::pods;
-use crate::{DispatchAction, Phase, Replica, Uid, WorkloadFacts};
+use crate::{DispatchAction, Phase, Replica, RequestedAssignment, Uid, WorkloadFacts};
 
 const FIRST: &str = "w0";
 const LATER: &str = "w1";
@@ -75,7 +75,9 @@ impl World {
 
     /// Panics if a later replica is offered to a cluster.
     pub(super) fn check_offer(&self, action: &DispatchAction) {
-        if let DispatchAction::Assign { uid, phase: Phase::Reserve, .. } = action {
+        if let DispatchAction::Assign(RequestedAssignment { uid, phase: Phase::Reserve, .. }) =
+            action
+        {
             assert!(!self.has_replicas || !is_later(uid), "a later replica is offered: {action:?}");
         }
     }

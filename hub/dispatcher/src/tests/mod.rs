@@ -250,7 +250,7 @@ pub(super) fn committed(uid: &str, cluster: &str, attempt: u64) -> WorkloadFacts
 
 fn line(action: &DispatchAction) -> String {
     match action {
-        DispatchAction::Assign { cluster, uid, attempt, phase, .. } => {
+        DispatchAction::Assign(RequestedAssignment { cluster, uid, attempt, phase, .. }) => {
             format!("{phase:?} {uid}/{attempt} on {cluster}")
         }
         DispatchAction::ForgetTombstone { cluster, uid, attempt } => {

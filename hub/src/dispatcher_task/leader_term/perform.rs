@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use switchyard_api::v1beta2::{OtherFlavor, Workload};
 use switchyard_dispatcher::{
-    DispatchAction, DispatchEvent, FlavorMismatch, Name, Observation, Uid, WorkloadWrite,
-    WriteOutcome, WriteResult,
+    DispatchAction, DispatchEvent, FlavorMismatch, Name, Observation, RequestedAssignment, Uid,
+    WorkloadWrite, WriteOutcome, WriteResult,
 };
 use switchyard_platform::store::Key;
 use switchyard_proto::v1::{Payload, Phase};
@@ -20,16 +20,6 @@ use crate::dispatcher_task::payload::PayloadError;
 use crate::dispatcher_task::status_mirror_queue::MirrorWork;
 use crate::dispatcher_task::workload_writes::{EndNote, PendingWrite, finish_reason};
 use crate::dispatcher_task::{TaskResult, WriteContext, assignment, gather, payload, replicas};
-
-/// An assignment of the dispatcher. `uid` is the one that its cluster uses.
-pub(super) struct RequestedAssignment {
-    cluster: Name,
-    uid: Uid,
-    namespace: Name,
-    name: Name,
-    attempt: u64,
-    phase: Phase,
-}
 
 /// The CRD's limit of `status.dispatch.otherFlavors`.
 const MAX_OTHER_FLAVORS: usize = 64;
@@ -48,10 +38,7 @@ impl LeaderTerm {
 
     fn perform(&mut self, action: DispatchAction, refusals: &mut Vec<(Name, Observation)>) {
         match action {
-            DispatchAction::Assign { cluster, uid, namespace, name, attempt, phase } => {
-                let wanted = RequestedAssignment { cluster, uid, namespace, name, attempt, phase };
-                refusals.extend(self.assign(wanted));
-            }
+            DispatchAction::Assign(wanted) => refusals.extend(self.assign(wanted)),
             DispatchAction::ForgetTombstone { cluster, uid, attempt } => {
                 self.channels.of(&cluster).forget(&uid, attempt);
                 let ours = self.dispatcher.hub_uid(&uid);
@@ -149,15 +136,17 @@ impl LeaderTerm {
             self.unsent.remove(&wanted.uid);
         }
         let error = self.send_assignment(&wanted).err()?;
-        let RequestedAssignment { cluster, uid, namespace, name, attempt, phase } = &wanted;
         let why = error.to_string();
-        tracing::warn!(workload = %name, %namespace, %cluster, why, "cannot be sent");
-        if matches!(error, PayloadError::OwnerMissing { .. }) && *phase != Phase::Reserve {
-            self.unsent.insert(uid.clone(), wanted);
+        tracing::warn!(
+            workload = %wanted.name, namespace = %wanted.namespace, cluster = %wanted.cluster, why,
+            "cannot be sent"
+        );
+        if matches!(error, PayloadError::OwnerMissing { .. }) && wanted.phase != Phase::Reserve {
+            self.unsent.insert(wanted.uid.clone(), wanted);
             return None;
         }
-        let of = (namespace.clone(), name.clone());
-        Some((cluster.clone(), Observation::unsent(uid.clone(), of, *attempt, why)))
+        let observation = Observation::unsent(&wanted, why);
+        Some((wanted.cluster, observation))
     }
 
     /// The workload or its job changed: sends what waited for the job. The assignment may be older

@@ -61,13 +61,6 @@ impl LeaderTerm {
 
     /// Plans a write of the condition if the workload's trouble changed.
     pub(super) fn review_trouble(&mut self, uid: &Uid) {
-        // The term may begin before the first Workload of a silent cluster is read.
-        if let Some((cluster, _)) = self.dispatcher.committed(uid)
-            && !self.silent_since.contains_key(&cluster)
-            && self.dispatcher.contact(&cluster, uid) != Contact::Live
-        {
-            self.mark_silent(&cluster);
-        }
         if let Some(stuck) = self.dispatcher.stuck(uid, self.clock.now()) {
             let long = self.clock.instant(stuck.since.saturating_add(STARTS_WITHIN));
             if long > Instant::now() {
@@ -145,6 +138,17 @@ impl LeaderTerm {
 
     fn is_quiet_for(&self, cluster: &Name, time: Duration) -> bool {
         self.silent_since.get(cluster).is_some_and(|since| since.elapsed() >= time)
+    }
+
+    /// Marks the cluster of a workload that was read, if it is silent. The term may begin before the
+    /// cluster's first Workload is read.
+    pub(super) fn note_silence(&mut self, uid: &Uid) {
+        if let Some((cluster, _)) = self.dispatcher.committed(uid)
+            && !self.silent_since.contains_key(&cluster)
+            && self.dispatcher.contact(&cluster, uid) != Contact::Live
+        {
+            self.mark_silent(&cluster);
+        }
     }
 
     /// A cluster became silent or was removed.
