@@ -196,7 +196,11 @@ fn open_gate_of_earlier_attempt_counts_until_later_reported() {
 
 #[test]
 fn restart_opens_no_gate_before_inventories_or_timeout() {
-    for (case, tells, at) in [("all have told", true, 0), ("one is silent", false, TIMEOUT)] {
+    for (case, tells, leaves, at) in [
+        ("all have told", true, false, 0),
+        ("one is silent", false, false, TIMEOUT),
+        ("one has told, and is disconnected", true, true, TIMEOUT),
+    ] {
         let settings = DispatcherSettings {
             mode: DispatchMode::AllAtOnce,
             preemption_timeout: Some(TIMEOUT),
@@ -215,11 +219,14 @@ fn restart_opens_no_gate_before_inventories_or_timeout() {
         if tells {
             bench.connect("b", &[]);
         }
+        if leaves {
+            bench.apply(DispatchEvent::SessionClosed { name: "b".into() });
+        }
         bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
             nominated: vec!["a".into(), "b".into()],
             ..facts("w").with(|it| it.reserved = true)
         }));
-        if !tells {
+        if !tells || leaves {
             bench.written(
                 WriteOutcome::Done,
                 WorkloadFacts {
