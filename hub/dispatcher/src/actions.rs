@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use switchyard_syntax::flavor_pins::FlavorPins;
+
 use super::{Name, Phase, Uid};
 
 /// An assignment for a cluster.
@@ -79,6 +81,8 @@ pub enum WorkloadWrite {
         /// The uid that clusters use for the workload from now on. Set if the attempt already runs
         /// there.
         adopts: Option<Uid>,
+        /// The flavors of the quota for which the cluster was chosen.
+        charged: Arc<FlavorPins>,
     },
     /// Write the new name of the cluster that has the attempt.
     Rename {

@@ -298,7 +298,7 @@ impl World {
             {
                 true
             }
-            WorkloadWrite::Commit { cluster, attempt, adopts }
+            WorkloadWrite::Commit { cluster, attempt, adopts, .. }
                 if free && facts.state.cluster.is_none() =>
             {
                 assert!(*attempt > facts.state.attempt, "attempts grow");

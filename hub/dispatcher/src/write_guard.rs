@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use switchyard_syntax::flavor_pins::FlavorPins;
+
 use super::{CLUSTER_DRAINED, CLUSTER_LOST, CheckStatus, STUCK, WorkloadState, WorkloadWrite};
 
 /// How long a decision about a cluster is valid, see [`is_outdated`].
@@ -41,12 +43,13 @@ pub fn is_outdated(write: &WorkloadWrite, age: Duration) -> bool {
     }
 }
 
-/// Decides whether a change of the Workload with this uid is still needed. `in_memory`: the engine
-/// holds its quota in memory.
+/// Decides whether a change of the Workload with this uid is still needed. `charged`: the flavors of
+/// the quota that the API shows. `in_memory`: the engine holds its quota in memory.
 pub fn check(
     write: &WorkloadWrite,
     uid: &str,
     at: &WorkloadState,
+    charged: &FlavorPins,
     in_memory: bool,
 ) -> WriteDecision {
     if at.finished {
@@ -94,9 +97,13 @@ pub fn check(
         WriteDecision::Obsolete("its reservation is gone")
     };
     match write {
-        WorkloadWrite::Commit { cluster, attempt, adopts } => match &at.cluster {
+        WorkloadWrite::Commit { cluster, attempt, adopts, charged: chosen } => match &at.cluster {
             Some(name) if name == cluster && at.attempt == *attempt => {
                 WriteDecision::AlreadyApplied
+            }
+            // A late write of an earlier leader reserved it.
+            _ if at.reserved && **chosen != *charged => {
+                WriteDecision::Obsolete("its quota is in other flavors")
             }
             // The API dropped or forgot the attempt.
             Some(name) if name == cluster && adopts.is_some() && at.attempt < *attempt => quota,
@@ -148,11 +155,20 @@ mod tests {
 
     /// To `east`, as attempt 2.
     fn commit(adopts: Option<&str>) -> WorkloadWrite {
-        WorkloadWrite::Commit { cluster: "east".into(), attempt: 2, adopts: adopts.map(Into::into) }
+        WorkloadWrite::Commit {
+            cluster: "east".into(),
+            attempt: 2,
+            adopts: adopts.map(Into::into),
+            charged: charged("spot").into(),
+        }
+    }
+
+    fn charged(flavor: &str) -> FlavorPins {
+        FlavorPins::from_rows([("main", "cpu", flavor)]).unwrap()
     }
 
     fn decide(write: &WorkloadWrite, state: &WorkloadState) -> WriteDecision {
-        check(write, "w", state, false)
+        check(write, "w", state, &charged("spot"), false)
     }
 
     fn status(status: CheckStatus) -> Option<(crate::Name, CheckStatus)> {
@@ -249,7 +265,21 @@ mod tests {
             assert_eq!(decide(&commit(adopts), &standing), expected, "{case}");
         }
         let in_memory = WorkloadState { reserved: false, ..reserved() };
-        assert_eq!(check(&commit(false), "w", &in_memory, true), WriteDecision::Write);
+        assert_eq!(
+            check(&commit(false), "w", &in_memory, &FlavorPins::default(), true),
+            WriteDecision::Write
+        );
+    }
+
+    #[rstest::rstest]
+    #[case::no_cluster(None, reserved())]
+    #[case::adopts(Some("w"), on("west", 1))]
+    fn commit_needs_quota_for_which_it_was_decided(
+        #[case] adopts: Option<&str>,
+        #[case] standing: WorkloadState,
+    ) {
+        let decision = check(&commit(adopts), "w", &standing, &charged("reserved"), true);
+        assert_eq!(decision, WriteDecision::Obsolete("its quota is in other flavors"));
     }
 
     #[test]

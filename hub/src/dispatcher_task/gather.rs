@@ -90,7 +90,7 @@ pub(super) fn sized(workload: &Workload, held: Option<&Admission>) -> Option<Wor
 }
 
 /// The flavors that the workload's quota is charged to. `held` is quota reserved in memory only.
-fn charged(workload: &Workload, held: Option<&Admission>) -> FlavorPins {
+pub(super) fn charged(workload: &Workload, held: Option<&Admission>) -> FlavorPins {
     let shown = workload.status.as_ref().and_then(|status| status.admission.as_ref());
     let admission = shown.filter(|_| state::has_reservation(workload)).or(held);
     let mut charged = FlavorPins::default();

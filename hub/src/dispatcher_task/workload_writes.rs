@@ -23,7 +23,7 @@ use switchyard_platform::store::Key;
 use switchyard_platform::write::WriteError;
 use tokio::time::Instant;
 
-use super::gather::{facts, replaced};
+use super::gather::{charged, facts, replaced};
 use super::payload;
 use super::workload_view::{WorkloadView, attempt};
 use crate::audit::{Actor, AuditOperation, AuditOutcome, AuditRecord};
@@ -196,7 +196,8 @@ impl PendingWrite {
 
     fn plan(&self, ctx: &Context, current: &Workload) -> WritePlan {
         let view = WorkloadView::of(current, &|check| is_dispatching(&ctx.stores, check));
-        match check(&self.what, &self.uid, &view.state, self.reservation.is_some()) {
+        let charged = charged(current, None);
+        match check(&self.what, &self.uid, &view.state, &charged, self.reservation.is_some()) {
             WriteDecision::Write => self.edit(ctx, current),
             WriteDecision::ClearClusterFirst => {
                 let mut edit = ctx.edit(current);

@@ -17,7 +17,7 @@ use crate::time::{LATE, Ms};
 
 /// Whether the object's state allows the write.
 fn look(write: &WorkloadWrite, facts: &WorkloadFacts, memory: bool) -> WriteDecision {
-    check(write, &facts.uid, &facts.state, memory)
+    check(write, &facts.uid, &facts.state, &facts.charged, memory)
 }
 
 /// Applies a write to the status.
@@ -205,7 +205,7 @@ impl World {
             WorkloadWrite::Finish { .. } => object.ends += 1,
             _ => {}
         }
-        if let (WorkloadWrite::Commit { cluster, attempt, adopts: Some(_) }, Some(last)) =
+        if let (WorkloadWrite::Commit { cluster, attempt, adopts: Some(_), .. }, Some(last)) =
             (&*job.write, last)
         {
             self.excuse_replaced_duplicate(number(&job.uid), last, (number(cluster), *attempt));

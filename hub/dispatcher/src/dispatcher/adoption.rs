@@ -34,7 +34,7 @@ use super::orphans::Orphan;
 use super::tracked_workload::TrackedWorkload;
 use crate::{
     AdoptRequest, DispatchAction, JobIdentity, MAX_LEAD, Name, Phase, RequestedAssignment, State,
-    Uid, UnixMillis, WorkloadWrite,
+    Uid, UnixMillis,
 };
 
 /// Decision before a workload is sent anywhere.
@@ -129,10 +129,7 @@ impl Dispatcher {
         out: &mut Vec<DispatchAction>,
     ) {
         if entry.pending_write.is_none() && self.may_write(entry, now) {
-            entry.start_write(
-                WorkloadWrite::Commit { cluster, attempt, adopts: Some(cluster_uid) },
-                out,
-            );
+            entry.start_commit(cluster, attempt, Some(cluster_uid), out);
         }
     }
 

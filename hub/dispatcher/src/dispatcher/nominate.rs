@@ -202,7 +202,7 @@ impl Dispatcher {
         if still_running || !self.knows_all_clusters(entry, now) || !self.may_write(entry, now) {
             return true;
         }
-        entry.start_write(WorkloadWrite::Commit { cluster: winner, attempt, adopts: None }, out);
+        entry.start_commit(winner, attempt, None, out);
         true
     }
 

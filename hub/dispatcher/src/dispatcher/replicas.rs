@@ -14,9 +14,7 @@
 use super::Dispatcher;
 use super::tracked_workload::{Nomination, TrackedWorkload};
 use crate::capacity::Fit;
-use crate::{
-    ClusterPins, DispatchAction, Name, Reason, Replica, UnixMillis, WorkloadFacts, WorkloadWrite,
-};
+use crate::{ClusterPins, DispatchAction, Name, Reason, Replica, UnixMillis, WorkloadFacts};
 
 /// Reason of a later replica's [`crate::RetriedAttempt`].
 pub(super) const FOLLOWS: &str = "FollowsFirstReplica";
@@ -91,7 +89,7 @@ impl Dispatcher {
         let attempt = attempt.max(entry.highest_attempt + 1);
         self.assume(entry, &cluster);
         entry.highest_attempt = attempt;
-        entry.start_write(WorkloadWrite::Commit { cluster, attempt, adopts: None }, out);
+        entry.start_commit(cluster, attempt, None, out);
         true
     }
 

@@ -243,6 +243,18 @@ impl TrackedWorkload {
         out.push(DispatchAction::Write { uid: self.facts.uid.clone(), write });
     }
 
+    /// Starts to write the cluster that has the attempt, chosen for the quota as it is now.
+    pub(super) fn start_commit(
+        &mut self,
+        cluster: Name,
+        attempt: u64,
+        adopts: Option<Uid>,
+        out: &mut Vec<DispatchAction>,
+    ) {
+        let charged = self.facts.charged.clone();
+        self.start_write(WorkloadWrite::Commit { cluster, attempt, adopts, charged }, out);
+    }
+
     /// Whether the write under way names a cluster.
     pub(super) fn is_committing(&self) -> bool {
         self.pending_write.as_deref().is_some_and(|write| write.committed().is_some())
@@ -280,7 +292,7 @@ impl TrackedWorkload {
             self.refusals.forget_all();
         }
         // Without quota, the last charge stays: it is what the refusals were about.
-        let charged = if facts.charged.is_empty() {
+        let charged = if facts.charged.is_empty() && !facts.state.reserved {
             self.facts.charged.clone()
         } else {
             facts.charged.clone()

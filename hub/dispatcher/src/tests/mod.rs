@@ -280,10 +280,10 @@ fn line(action: &DispatchAction) -> String {
 
 fn write_line(uid: &Uid, write: &WorkloadWrite) -> String {
     match write {
-        WorkloadWrite::Commit { cluster, attempt, adopts: None } => {
+        WorkloadWrite::Commit { cluster, attempt, adopts: None, .. } => {
             format!("commit {uid}/{attempt} on {cluster}")
         }
-        WorkloadWrite::Commit { cluster, attempt, adopts: Some(cluster_uid) } => {
+        WorkloadWrite::Commit { cluster, attempt, adopts: Some(cluster_uid), .. } => {
             format!("commit {uid}/{attempt} on {cluster}, known as {cluster_uid}")
         }
         WorkloadWrite::Rename { from, cluster, attempt } => {

@@ -105,7 +105,7 @@ impl LeaderTerm {
     /// Starts a write. A release and an end wait until the job's last status is written.
     fn perform_write(&mut self, uid: &Uid, write: Arc<WorkloadWrite>) {
         match &*write {
-            WorkloadWrite::Commit { cluster, attempt, adopts: Some(theirs) } => tracing::info!(
+            WorkloadWrite::Commit { cluster, attempt, adopts: Some(theirs), .. } => tracing::info!(
                 %cluster, workload_uid = %uid, known_as = %theirs, attempt, "taking over what runs on a cluster"
             ),
             WorkloadWrite::Rename { from, cluster, attempt } => tracing::info!(

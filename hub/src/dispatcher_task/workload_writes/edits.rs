@@ -20,7 +20,7 @@ impl PendingWrite {
     pub(super) fn edit(&self, ctx: &Context, current: &Workload) -> WritePlan {
         let now = ctx.clock.now();
         match &*self.what {
-            WorkloadWrite::Commit { cluster, attempt, adopts } => {
+            WorkloadWrite::Commit { cluster, attempt, adopts, .. } => {
                 let theirs = adopts.as_ref().filter(|theirs| **theirs != self.uid);
                 let adopts = theirs.map(|theirs| theirs.to_string());
                 self.with_admission(ctx, current, |admission, checks, check| {
