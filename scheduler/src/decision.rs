@@ -30,6 +30,9 @@ pub enum Decision {
     Reserve {
         key: WorkloadKey,
         uid: Name,
+        /// [`Cycle::number`], which tells the workload's reservations apart.
+        #[cfg_attr(feature = "record", serde(skip))]
+        cycle: u64,
         admission: Admission,
         /// The admission checks of the admission.
         checks: Vec<Name>,

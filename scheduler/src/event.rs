@@ -70,11 +70,13 @@ pub enum Event {
         key: WorkloadKey,
     },
     /// The caller could not apply a `Reserve` decision. The engine takes the reservation back and
-    /// queues the workload again. Ignored unless a workload of this uid has an unconfirmed
-    /// reservation.
+    /// queues the workload again. Ignored unless the workload has the reservation of this cycle, and
+    /// no event has confirmed it: the refusal may come late.
     AdmissionRefused {
         key: WorkloadKey,
-        uid: Name,
+        /// The cycle that decided it. `None` in recordings of earlier releases: any.
+        #[cfg_attr(feature = "record", serde(default))]
+        cycle: Option<u64>,
         reason: RefusedReason,
     },
     /// The caller could not evict a victim. The engine decides again if it still needs the victim.

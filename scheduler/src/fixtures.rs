@@ -290,9 +290,8 @@ impl Stage {
     }
 
     pub(crate) fn refuse(&mut self, name: &str, reason: RefusedReason) {
-        let workload = &self.workloads[name];
-        let (key, uid) = (workload.key.clone(), workload.uid.clone());
-        self.apply(Event::AdmissionRefused { key, uid, reason });
+        let key = self.workloads[name].key.clone();
+        self.apply(Event::AdmissionRefused { key, cycle: None, reason });
     }
 
     pub(crate) fn wait(&mut self, secs: u64) {

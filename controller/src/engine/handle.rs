@@ -4,8 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use switchyard_scheduler::{
-    Engine, Explanation, LocalQueueKey, Name, PendingEntry, Reason, RefusedReason, Time,
-    WorkloadKey,
+    Engine, Explanation, LocalQueueKey, PendingEntry, Reason, RefusedReason, Time, WorkloadKey,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -103,9 +102,9 @@ impl EngineHandle {
         Self { inbox: Arc::default(), questions: mpsc::channel(1).0, views: Arc::default() }
     }
 
-    /// Gives a reservation back to the engine. Does not block.
-    pub fn refuse(&self, key: WorkloadKey, uid: Name, reason: RefusedReason) {
-        self.inbox.refuse(key, uid, reason);
+    /// Gives the reservation that this cycle decided back to the engine. Does not block.
+    pub fn refuse(&self, key: WorkloadKey, cycle: u64, reason: RefusedReason) {
+        self.inbox.refuse(key, cycle, reason);
     }
 
     /// Reports that a decided eviction was not written, so that the engine decides again. Does not

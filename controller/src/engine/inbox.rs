@@ -9,7 +9,7 @@ use kube::Resource;
 use parking_lot::Mutex;
 use switchyard_api::{v1beta2::Workload, variants};
 use switchyard_config::Configuration;
-use switchyard_scheduler::{Name, RefusedReason, WorkloadKey};
+use switchyard_scheduler::{RefusedReason, WorkloadKey};
 use tokio::sync::Notify;
 
 use super::{
@@ -26,7 +26,8 @@ pub(crate) struct Batch {
     pub(crate) workloads: BTreeSet<Key>,
     /// Pods that topology-aware scheduling did not place. They use capacity of nodes.
     pub(crate) pods: BTreeSet<Key>,
-    pub(crate) refused: BTreeMap<WorkloadKey, (Name, RefusedReason)>,
+    /// The newest refusal of each workload, with the cycle that decided its reservation.
+    pub(crate) refused: BTreeMap<WorkloadKey, (u64, RefusedReason)>,
     pub(crate) retries: BTreeSet<WorkloadKey>,
     pub(crate) preemption_failed: BTreeSet<WorkloadKey>,
 }
@@ -78,8 +79,13 @@ impl Inbox {
         self.batch.lock().workloads.contains(key)
     }
 
-    pub(crate) fn refuse(&self, key: WorkloadKey, uid: Name, reason: RefusedReason) {
-        self.batch.lock().refused.insert(key, (uid, reason));
+    pub(crate) fn refuse(&self, key: WorkloadKey, cycle: u64, reason: RefusedReason) {
+        let mut batch = self.batch.lock();
+        // A late refusal of an earlier reservation must not hide that of a later one.
+        if batch.refused.get(&key).is_none_or(|(newest, _)| *newest <= cycle) {
+            batch.refused.insert(key, (cycle, reason));
+        }
+        drop(batch);
         self.notify.notify_one();
     }
 
@@ -184,6 +190,16 @@ mod tests {
         stores.cluster_queues.insert(fixtures::cluster_queue_with_policy(&[]));
         assert!(is_held(), "the engine must learn that");
         assert_eq!(inbox.take().workloads, [Key::new("ns", "a")].into());
+    }
+
+    #[test]
+    fn late_refusal_of_earlier_reservation_hides_no_later_one() {
+        let (inbox, key) = (Inbox::default(), WorkloadKey::new("ns", "a"));
+        for cycle in [2, 1] {
+            let reason = RefusedReason::WriteFailed { message: String::new() };
+            inbox.refuse(key.clone(), cycle, reason);
+        }
+        assert_eq!(inbox.take().refused[&key].0, 2);
     }
 
     #[tokio::test]

@@ -30,6 +30,8 @@ pub trait Placement: Send + Sync {
 pub struct Reservation {
     /// As it was when the engine decided.
     pub workload: Arc<v1beta2::Workload>,
+    /// The engine's cycle that decided it.
+    pub cycle: u64,
     /// The value for `status.admission`.
     pub admission: v1beta2::Admission,
     /// Name of the MultiKueue AdmissionCheck.

@@ -157,10 +157,10 @@ impl EngineTask {
         for key in batch.workloads {
             self.engine.apply(convert::workload(&self.ctx, &key), now);
         }
-        for (key, (uid, reason)) in batch.refused {
+        for (key, (cycle, reason)) in batch.refused {
             let to_tell =
                 matches!(reason, RefusedReason::DispatchFailed { .. }).then(|| key.clone());
-            self.engine.apply(Event::AdmissionRefused { key, uid, reason }, now);
+            self.engine.apply(Event::AdmissionRefused { key, cycle: Some(cycle), reason }, now);
             // No cycle mentions the workload again until it is retried.
             let told = to_tell.and_then(|key| self.engine.pending_decision_of(&key));
             self.admitter.submit(told.into_iter().collect());

@@ -188,6 +188,7 @@ mod tests {
     fn reservation(uid: usize) -> Reservation {
         Reservation {
             workload: Arc::new(workload(uid)),
+            cycle: 1,
             admission: Default::default(),
             check: "mk".to_owned(),
             other_checks: false,

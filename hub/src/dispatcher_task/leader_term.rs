@@ -137,7 +137,7 @@ impl LeaderTerm {
         let waiting = parts.inbox.close();
         for reservation in self.reservations.values().map(AsRef::as_ref).chain(&waiting) {
             let message = "leadership was lost before a cluster had it".to_owned();
-            self.refuse(&reservation.workload, RefusedReason::WriteFailed { message });
+            self.refuse(reservation, RefusedReason::WriteFailed { message });
         }
         for cluster in self.live.clusters() {
             self.reports.left(cluster, false);

@@ -22,6 +22,8 @@ pub(crate) struct Player {
     /// Workloads with quota. As in Kueue's unit tests, no watch event confirms the engine's
     /// decisions.
     pub(crate) reserved: BTreeMap<String, Admission>,
+    /// The cycles that decided these reservations.
+    pub(crate) cycles: BTreeMap<String, u64>,
     /// Workloads that must not be queued.
     pub(crate) eviction_holds: BTreeMap<String, EvictionHold>,
     pub(crate) cluster_queues: BTreeMap<String, StopPolicy>,
@@ -80,6 +82,7 @@ pub(crate) fn play_timed(scenario: &Value) -> Result<(Vec<Outcome>, Vec<Duration
         },
         workloads: BTreeMap::new(),
         reserved: BTreeMap::new(),
+        cycles: BTreeMap::new(),
         eviction_holds: BTreeMap::new(),
         cluster_queues: BTreeMap::new(),
         local_queues: BTreeMap::new(),
@@ -175,7 +178,8 @@ impl Player {
         let (mut victims, mut fresh, mut evicted) = (BTreeMap::new(), Vec::new(), Vec::new());
         for decision in decisions {
             match decision {
-                Decision::Reserve { key, admission, checks, .. } => {
+                Decision::Reserve { key, cycle, admission, checks, .. } => {
+                    self.cycles.insert(key.to_string(), cycle);
                     outcome.admitted.insert(key.to_string(), Admitted::of(&admission, &checks));
                     self.workloads.entry(key.to_string()).and_modify(|workload| {
                         written(workload, &checks);
@@ -257,9 +261,11 @@ impl Player {
         self.reserved.remove(name);
         self.updates.remove(name);
         let Some(workload) = self.workloads.get(name) else { return };
-        let (key, uid) = (workload.key.clone(), workload.uid.clone());
-        let reason = RefusedReason::WriteFailed { message: "preempted".to_owned() };
-        self.apply(Event::AdmissionRefused { key, uid, reason });
+        let key = workload.key.clone();
+        if let Some(cycle) = self.cycles.remove(name) {
+            let reason = RefusedReason::WriteFailed { message: "preempted".to_owned() };
+            self.apply(Event::AdmissionRefused { key, cycle: Some(cycle), reason });
+        }
         self.change(name, |workload| {
             edits::reset(workload);
             (workload.reservation, workload.reserved_at) = (None, None);

@@ -324,6 +324,7 @@ impl Engine {
             charge,
             places,
             confirmed: false,
+            cycle: Some(self.cycles),
             since: now,
         };
         let wl = self.workloads.get(entry.id)?.clone();
@@ -350,6 +351,7 @@ impl Engine {
         Some(Decision::Reserve {
             key: wl.key,
             uid: wl.uid,
+            cycle: self.cycles,
             admission,
             checks,
             waited_since: wl.queue_time,

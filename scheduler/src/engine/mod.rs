@@ -181,7 +181,7 @@ impl Engine {
             Event::LocalQueueDeleted { key } => self.put_local_queue(key, None, now),
             Event::Workload(workload) => self.put_workload(*workload, now),
             Event::WorkloadDeleted { key } => self.delete_workload(&key, now),
-            Event::AdmissionRefused { key, uid, reason } => self.refuse(&key, &uid, reason, now),
+            Event::AdmissionRefused { key, cycle, reason } => self.refuse(&key, cycle, reason, now),
             Event::PreemptionFailed { key } => self.preemption_failed(&key),
             Event::PastUsage { queue, consumed } => self.restore_usage(&queue, &consumed, now),
             Event::Retry { key } => self.retry(&key, now),

@@ -117,6 +117,7 @@ impl Engine {
             charge: Vec::new(),
             places: Vec::new(),
             confirmed: true,
+            cycle: None,
             since,
         };
         self.charge(wl, &mut reservation);
@@ -367,13 +368,16 @@ impl Engine {
     pub(super) fn refuse(
         &mut self,
         key: &WorkloadKey,
-        uid: &Name,
+        cycle: Option<u64>,
         reason: RefusedReason,
         now: Time,
     ) {
         let Some(id) = self.workloads.id(key) else { return };
-        let Some(old) = self.workloads.get(id).filter(|wl| wl.uid == *uid).cloned() else { return };
-        if old.reservation.as_ref().is_none_or(|reservation| reservation.confirmed) {
+        let Some(old) = self.workloads.get(id).cloned() else { return };
+        let is_concerned = |reservation: &QuotaReservation| {
+            !reservation.confirmed && (cycle.is_none() || cycle == reservation.cycle)
+        };
+        if !old.reservation.as_deref().is_some_and(is_concerned) {
             return;
         }
         let (reason, not_before) = match reason {

@@ -184,9 +184,8 @@ fn event() -> impl Strategy<Value = Event> {
         24 => odd_workload().prop_map(|workload| Event::Workload(Box::new(workload))),
         8 => workload().prop_map(|workload| Event::Workload(Box::new(workload))),
         2 => key().prop_map(|key| Event::WorkloadDeleted { key }),
-        2 => (key(), 0..2_u8, refused).prop_map(|(key, generation, reason)| {
-            let uid = format!("{key}-{generation}").into();
-            Event::AdmissionRefused { key, uid, reason }
+        2 => (key(), prop::option::of(0..20_u64), refused).prop_map(|(key, cycle, reason)| {
+            Event::AdmissionRefused { key, cycle, reason }
         }),
         1 => key().prop_map(|key| Event::PreemptionFailed { key }),
         1 => key().prop_map(|key| Event::Retry { key }),

@@ -39,7 +39,7 @@ pub(crate) struct World {
     pub(crate) checks: BTreeMap<Name, bool>,
     pub(crate) workloads: BTreeMap<WorkloadKey, Workload>,
     /// Decided reservations without an answer.
-    pub(crate) open: BTreeMap<WorkloadKey, Admission>,
+    pub(crate) open: BTreeMap<WorkloadKey, (u64, Admission)>,
     /// Victims that still have their quota.
     pub(crate) issued: BTreeSet<WorkloadKey>,
     /// `issued` at the time of the last step's decisions.
@@ -302,9 +302,9 @@ impl World {
         let mut admitted = Vec::new();
         for decision in cycle.decisions {
             match decision {
-                Decision::Reserve { key, admission, .. } => {
+                Decision::Reserve { key, cycle, admission, .. } => {
                     self.undispatched.remove(&key);
-                    self.open.insert(key.clone(), admission);
+                    self.open.insert(key.clone(), (cycle, admission));
                     admitted.push(key);
                 }
                 Decision::Preempt { key, preemptor, .. } => self.issue_preemption(key, preemptor),
@@ -359,10 +359,7 @@ impl World {
     }
 
     fn answer(&mut self, key: &WorkloadKey, answer: Answer) {
-        let Some((admission, workload)) = self.open.get(key).cloned().zip(self.workloads.get(key))
-        else {
-            return;
-        };
+        let Some((cycle, admission)) = self.open.get(key).cloned() else { return };
         let reason = match answer {
             Answer::Leave => return,
             Answer::Confirm => {
@@ -386,9 +383,8 @@ impl World {
                 }
             }
         };
-        let event = Event::AdmissionRefused { key: key.clone(), uid: workload.uid.clone(), reason };
         self.open.remove(key);
-        self.apply(event);
+        self.apply(Event::AdmissionRefused { key: key.clone(), cycle: Some(cycle), reason });
     }
 
     pub(crate) fn delete_all_workloads(&mut self) {
@@ -411,7 +407,7 @@ impl World {
         fresh.now = self.now;
         for workload in self.workloads.values() {
             let mut workload = workload.clone();
-            if let Some(admission) =
+            if let Some((_, admission)) =
                 self.open.get(&workload.key).filter(|_| workload.reservation.is_none())
             {
                 workload.reservation = Some(admission.clone());
@@ -478,7 +474,7 @@ impl World {
         self.workloads
             .get(key)
             .and_then(|workload| workload.reservation.as_ref())
-            .or_else(|| self.open.get(key))
+            .or_else(|| self.open.get(key).map(|(_, admission)| admission))
     }
 
     /// The admissions by queue.

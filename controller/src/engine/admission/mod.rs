@@ -63,7 +63,7 @@ enum PendingWrite {
     Reserve(Box<Reserve>),
     Pending { uid: Name, reason: Reason, requests: Vec<PodSetRequests> },
     Preempt(Box<Preempt>),
-    Migrate { uid: Name, to_uid: Name },
+    Migrate { uid: Name, to_uid: Name, overtook: Option<u64> },
     Reassign { uid: Name, admission: v1beta2::Admission },
     Evict { uid: Name, nodes: Vec<Name> },
 }
@@ -74,8 +74,9 @@ struct Preempt {
     reason: &'static str,
     message: String,
     preemptor: Preemptor,
-    /// Whether the reservation that it ends was not written yet when the engine decided.
-    overtook_reservation: bool,
+    /// The cycle of the reservation that it ends, if that was not written yet when the engine
+    /// decided.
+    overtook: Option<u64>,
 }
 
 /// The workload that preempts. Fields are empty if unknown.
@@ -90,6 +91,8 @@ pub struct Preemptor {
 #[derive(Debug, Clone)]
 struct Reserve {
     uid: Name,
+    /// The engine's cycle that decided it.
+    cycle: u64,
     /// Generation of the spec that the engine decided upon.
     generation: Option<i64>,
     admission: v1beta2::Admission,
@@ -97,6 +100,20 @@ struct Reserve {
     note: String,
     /// The workload slice that it replaces, with its uid.
     replaces: Option<(Key, Name)>,
+}
+
+impl PendingWrite {
+    /// The cycle of the unwritten reservation that it ends. None if it cannot end one.
+    fn overtook_mut(&mut self) -> Option<&mut Option<u64>> {
+        match self {
+            Self::Preempt(preempt) => Some(&mut preempt.overtook),
+            Self::Migrate { overtook, .. } => Some(overtook),
+            Self::Reserve(_)
+            | Self::Pending { .. }
+            | Self::Reassign { .. }
+            | Self::Evict { .. } => None,
+        }
+    }
 }
 
 /// The unwritten decisions, at most one for each workload.
@@ -110,12 +127,11 @@ struct PendingWrites {
 impl PendingWrites {
     fn insert(&mut self, key: Key, number: u64, mut job: PendingWrite) {
         self.reserves += usize::from(matches!(job, PendingWrite::Reserve(_)));
-        if let PendingWrite::Preempt(preempt) = &mut job {
-            preempt.overtook_reservation = match self.by_key.get(&key) {
-                Some((_, PendingWrite::Reserve(_))) => true,
-                Some((_, PendingWrite::Preempt(earlier))) => earlier.overtook_reservation,
-                _ => false,
-            };
+        if let Some(overtook) = job.overtook_mut() {
+            *overtook = self.by_key.get_mut(&key).and_then(|(_, earlier)| match earlier {
+                PendingWrite::Reserve(reserve) => Some(reserve.cycle),
+                earlier => earlier.overtook_mut().and_then(|overtook| *overtook),
+            });
         }
         let old = self.by_key.insert(key, (number, job));
         self.uncount(old.as_ref());
@@ -187,12 +203,22 @@ impl Admitter {
     pub(crate) fn submit(&self, decisions: Vec<Decision>) {
         for decision in decisions {
             match decision {
-                Decision::Reserve { key, uid, admission, checks, waited_since, note, replaces } => {
+                Decision::Reserve {
+                    key,
+                    uid,
+                    cycle,
+                    admission,
+                    checks,
+                    waited_since,
+                    note,
+                    replaces,
+                } => {
                     let admission = self.written(&admission);
                     let checks = checks.iter().map(ToString::to_string).collect();
                     let replaces = replaces.map(|(key, uid)| (object_key(&key), uid));
+                    let generation = None;
                     let reserve =
-                        Reserve { uid, generation: None, admission, checks, note, replaces };
+                        Reserve { uid, cycle, generation, admission, checks, note, replaces };
                     self.reserve(&key, reserve, wall_time(waited_since));
                 }
                 Decision::Pending { key, uid, reason, requests } => {
@@ -208,9 +234,8 @@ impl Admitter {
                 Decision::Evict { key, uid, nodes } => {
                     self.add(object_key(&key), PendingWrite::Evict { uid, nodes })
                 }
-                Decision::Migrate { key, uid, to_uid } => {
-                    self.add(object_key(&key), PendingWrite::Migrate { uid, to_uid })
-                }
+                Decision::Migrate { key, uid, to_uid } => self
+                    .add(object_key(&key), PendingWrite::Migrate { uid, to_uid, overtook: None }),
                 Decision::Preempt {
                     key,
                     uid,
@@ -226,8 +251,7 @@ impl Admitter {
                         &preemptor,
                         [&preemptor_path, &preemptee_path],
                     );
-                    let preempt =
-                        Preempt { uid, reason, message, preemptor, overtook_reservation: false };
+                    let preempt = Preempt { uid, reason, message, preemptor, overtook: None };
                     self.add(object_key(&key), PendingWrite::Preempt(Box::new(preempt)));
                 }
             }
@@ -256,13 +280,13 @@ impl Admitter {
         let workload =
             workload.filter(|workload| workload.metadata.uid.as_deref() == Some(&*reserve.uid));
         let Some(workload) = workload else {
-            return self.refuse(key.clone(), reserve.uid, "the workload is gone");
+            return self.refuse(key.clone(), reserve.cycle, "the workload is gone");
         };
         // A change that the engine has not read may be one of the spec.
         if self.inbox.holds_workload(&object) {
             return self.refuse(
                 key.clone(),
-                reserve.uid,
+                reserve.cycle,
                 "the workload changed while it was looked at",
             );
         }
@@ -272,6 +296,7 @@ impl Admitter {
         {
             let reservation = Reservation {
                 workload,
+                cycle: reserve.cycle,
                 admission: reserve.admission.clone(),
                 other_checks: reserve.checks.len() > 1,
                 check,
@@ -320,8 +345,8 @@ impl Admitter {
         }
     }
 
-    fn refuse(&self, key: WorkloadKey, uid: Name, message: &str) {
-        self.inbox.refuse(key, uid, RefusedReason::WriteFailed { message: message.into() });
+    fn refuse(&self, key: WorkloadKey, cycle: u64, message: &str) {
+        self.inbox.refuse(key, cycle, RefusedReason::WriteFailed { message: message.into() });
     }
 
     /// Number of unwritten reservations.
@@ -376,6 +401,7 @@ mod tests {
     fn reserve() -> PendingWrite {
         let reserve = Reserve {
             uid: "u".into(),
+            cycle: 7,
             generation: None,
             admission: v1beta2::Admission::default(),
             checks: Vec::new(),
@@ -392,27 +418,31 @@ mod tests {
             reason: "InClusterQueue",
             message,
             preemptor,
-            overtook_reservation: false,
+            overtook: None,
         };
         PendingWrite::Preempt(Box::new(preempt))
     }
 
+    fn migrate() -> PendingWrite {
+        PendingWrite::Migrate { uid: "u".into(), to_uid: "v".into(), overtook: None }
+    }
+
     #[rstest::rstest]
-    #[case::written_reservation(vec![preempt()], false)]
-    #[case::unwritten_reservation(vec![reserve(), preempt()], true)]
-    #[case::preempted_twice_before_any_write(vec![reserve(), preempt(), preempt()], true)]
-    fn preemption_knows_if_it_replaced_an_unwritten_reservation(
+    #[case::written_reservation(vec![preempt()], None)]
+    #[case::unwritten_reservation(vec![reserve(), preempt()], Some(7))]
+    #[case::migrates(vec![reserve(), migrate()], Some(7))]
+    #[case::preempted_twice_before_any_write(vec![reserve(), preempt(), preempt()], Some(7))]
+    #[case::preempted_and_migrates(vec![reserve(), preempt(), migrate()], Some(7))]
+    fn eviction_knows_the_unwritten_reservation_that_it_replaced(
         #[case] decided: Vec<PendingWrite>,
-        #[case] expected: bool,
+        #[case] expected: Option<u64>,
     ) {
         let (mut writes, key) = (PendingWrites::default(), Key::new("ns", "a"));
         for (number, job) in (0..).zip(decided) {
             writes.insert(key.clone(), number, job);
         }
         assert_eq!(writes.reserves, 0);
-        let Some((_, PendingWrite::Preempt(last))) = writes.by_key.get(&key) else {
-            panic!("the last decision stays")
-        };
-        assert_eq!(last.overtook_reservation, expected);
+        let (_, last) = writes.by_key.get_mut(&key).expect("the last decision stays");
+        assert_eq!(last.overtook_mut().expect("it may end a reservation"), &expected);
     }
 }

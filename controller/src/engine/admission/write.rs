@@ -12,7 +12,6 @@ use switchyard_api::{
     },
     v1beta2::Workload,
 };
-use switchyard_scheduler::Name;
 use tokio::time::Instant;
 
 use super::{
@@ -61,8 +60,8 @@ impl Admitter {
                 Some(current) => self.evict_from_nodes(&key, &current, &nodes).await,
                 None => Outcome::Done,
             },
-            PendingWrite::Migrate { uid, to_uid } => match self.current(&key, &uid) {
-                Some(current) => self.migrate(&key, &current, &to_uid).await,
+            PendingWrite::Migrate { uid, to_uid, overtook } => match self.current(&key, &uid) {
+                Some(current) => self.migrate(&key, &current, &to_uid, overtook).await,
                 None => Outcome::Done,
             },
         };
@@ -94,7 +93,7 @@ impl Admitter {
             Err(refusal) => refusal,
         };
         tracing::info!(workload = %key, reason = refusal, "reservation given back");
-        self.refuse(workload_key(key), reserve.uid.clone(), &refusal);
+        self.refuse(workload_key(key), reserve.cycle, &refusal);
     }
 
     async fn try_reserve(
@@ -177,14 +176,11 @@ impl Admitter {
     #[tracing::instrument(name = "preemption", skip_all, fields(workload = %key))]
     async fn preempt(&self, key: &Key, current: &Workload, preempt: &Preempt) -> Outcome {
         let Some(cluster_queue) = workload::admitted_by(current).map(str::to_owned) else {
-            if preempt.overtook_reservation {
+            if let Some(cycle) = preempt.overtook {
                 // Nothing was written yet, so there is nothing to evict. The engine takes the quota
                 // back.
-                self.refuse(
-                    workload_key(key),
-                    preempt.uid.clone(),
-                    "preempted before its reservation was written",
-                );
+                let message = "preempted before its reservation was written";
+                self.refuse(workload_key(key), cycle, message);
             } else if let Some(placement) = &self.placement {
                 placement.withdraw(key, &preempt.uid);
             }
@@ -204,11 +200,20 @@ impl Admitter {
 
     /// Evicts a variant that another one on a better flavor replaces.
     #[tracing::instrument(name = "migration", skip_all, fields(workload = %key))]
-    async fn migrate(&self, key: &Key, current: &Workload, to_uid: &str) -> Outcome {
+    async fn migrate(
+        &self,
+        key: &Key,
+        current: &Workload,
+        to_uid: &str,
+        overtook: Option<u64>,
+    ) -> Outcome {
         let Some(cluster_queue) = workload::admitted_by(current).map(str::to_owned) else {
-            // A reservation that is not written yet never will be. The engine takes the quota back.
-            let uid = Name::from(current.metadata.uid.as_deref().unwrap_or_default());
-            self.refuse(workload_key(key), uid, "a variant on a better flavor is given quota");
+            if let Some(cycle) = overtook {
+                // Nothing was written yet, so there is nothing to evict. The engine takes the quota
+                // back.
+                let message = "a variant on a better flavor is given quota";
+                self.refuse(workload_key(key), cycle, message);
+            }
             return Outcome::Done;
         };
         if workload::is_evicted(current) || workload::is_finished(current) {

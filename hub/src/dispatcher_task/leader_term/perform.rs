@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use switchyard_api::v1beta2::{OtherFlavor, Workload};
+use switchyard_controller::Reservation;
 use switchyard_dispatcher::{
     DispatchAction, DispatchEvent, FlavorMismatch, Name, Observation, RequestedAssignment, Uid,
     WorkloadWrite, WriteOutcome, WriteResult,
@@ -53,7 +54,7 @@ impl LeaderTerm {
                     let retry_at = switchyard_scheduler::Time(retry_at.saturating_mul(1_000_000));
                     let reason =
                         RefusedReason::DispatchFailed { message, retry_at: Some(retry_at) };
-                    self.refuse(&reservation.workload, reason);
+                    self.refuse(&reservation, reason);
                     self.update_later_replicas(&reservation.workload);
                 }
             }
@@ -365,13 +366,11 @@ impl LeaderTerm {
         }
     }
 
-    pub(super) fn refuse(&self, workload: &Workload, reason: RefusedReason) {
+    pub(super) fn refuse(&self, reservation: &Reservation, reason: RefusedReason) {
+        let metadata = &reservation.workload.metadata;
         let text = |text: &Option<String>| Name::from(text.as_deref().unwrap_or_default());
-        let key = WorkloadKey {
-            namespace: text(&workload.metadata.namespace),
-            name: text(&workload.metadata.name),
-        };
-        self.engine.refuse(key, text(&workload.metadata.uid), reason);
+        let key = WorkloadKey { namespace: text(&metadata.namespace), name: text(&metadata.name) };
+        self.engine.refuse(key, reservation.cycle, reason);
     }
 }
 

@@ -348,6 +348,7 @@ async fn later_replica_is_requeued_once_the_first_has_quota() {
             serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
         Reservation {
             workload: Arc::new(workload),
+            cycle: 1,
             admission: Admission::default(),
             check: "mk".to_owned(),
             other_checks: false,

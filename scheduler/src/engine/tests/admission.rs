@@ -1,7 +1,7 @@
 //! Reservations: decided, confirmed, refused, released.
 
 use crate::fixtures::{Stage, amount, cq, wl};
-use crate::{CheckPhase, CheckState, Decision, Name, RefusedReason};
+use crate::{CheckPhase, CheckState, Decision, Event, Name, RefusedReason, WorkloadKey};
 
 /// Name of the event, and the event.
 type Case = (&'static str, fn(&mut Stage));
@@ -49,6 +49,19 @@ fn refusal_of_confirmed_reservation_is_ignored() {
     assert_eq!(stage.admit(), ["a"]);
     stage.refuse("a", RefusedReason::WriteFailed { message: "late".to_owned() });
     assert_eq!(stage.reserved("main"), 6);
+}
+
+#[test]
+fn refusal_of_earlier_reservation_is_ignored() {
+    let mut stage = stage();
+    stage.submit(wl("a").request("cpu", 6));
+    let cycle = Some(stage.engine.cycle(stage.now).number);
+    let reason = RefusedReason::WriteFailed { message: "preempted".to_owned() };
+    let refusal = Event::AdmissionRefused { key: WorkloadKey::new("ns", "a"), cycle, reason };
+    stage.apply(refusal.clone());
+    assert_eq!(stage.cycle(), ["admit a: main x 1 cpu 6 on default"]);
+    stage.apply(refusal);
+    assert_eq!(stage.reserved("main"), 6, "its second reservation is being written");
 }
 
 #[test]
