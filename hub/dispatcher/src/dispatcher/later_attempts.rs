@@ -20,7 +20,7 @@
 
 use super::Dispatcher;
 use super::tracked_workload::{Remote, TrackedWorkload};
-use crate::{DispatchAction, Name, Phase, State, UnixMillis, has_reason, is_terminal};
+use crate::{DispatchAction, Name, Observation, Phase, State, UnixMillis, has_reason, is_terminal};
 
 /// State of the committed attempt, if a later one is on another cluster.
 #[derive(PartialEq, Eq)]
@@ -72,6 +72,19 @@ impl TrackedWorkload {
             return self.facts.state.attempt;
         }
         self.remotes.get(cluster).map_or(0, |remote| remote.attempt)
+    }
+
+    /// Whether the committed attempt is gone because its cluster reports that a later one is. An
+    /// agent never goes back to an earlier attempt.
+    pub(super) fn is_committed_gone(&self, cluster: &Name, observation: &Observation) -> bool {
+        let committed = self.facts.state.attempt;
+        let stays =
+            |remote: &Remote| remote.attempt <= committed && remote.phase != Some(Phase::Absent);
+        observation.state == State::Gone
+            && self.facts.state.cluster.as_ref() == Some(cluster)
+            && observation.attempt > committed
+            && !self.has_dropped_attempt()
+            && self.remotes.get(cluster).is_none_or(|remote| stays(remote))
     }
 
     /// The cluster, attempt and state of the latest attempt above the API's.

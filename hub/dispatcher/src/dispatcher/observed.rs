@@ -28,7 +28,7 @@ impl Dispatcher {
     fn observed_known(
         &mut self,
         cluster: &Name,
-        observation: Observation,
+        mut observation: Observation,
         now: UnixMillis,
         out: &mut Vec<DispatchAction>,
     ) {
@@ -46,6 +46,9 @@ impl Dispatcher {
             return;
         }
         entry.highest_attempt = entry.highest_attempt.max(observation.attempt);
+        if entry.is_committed_gone(cluster, &observation) {
+            observation.attempt = entry.facts.state.attempt;
+        }
         if is_terminal(observation.state)
             && entry.is_current(cluster, observation.attempt)
             && !entry.is_deleted

@@ -520,6 +520,22 @@ fn gone_attempt_is_not_run_there_again() {
     assert!(decided.len() == 1 && decided[0].starts_with("retry w"), "{decided:?}");
 }
 
+/// The cluster of the committed attempt removed a later one. It never goes back to the earlier one.
+#[test]
+fn committed_attempt_is_gone_with_a_later_one() {
+    for was_sent in [false, true] {
+        let mut bench = Bench::forgetful(&["a"]);
+        bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1)));
+        if was_sent {
+            bench.tells("a", vec![]);
+            assert_eq!(bench.take(), ["Run w/1 on a"]);
+        }
+        bench.tells("a", vec![Copy::of("w", "train").attempt(2).state(State::Gone)]);
+        let decided = bench.take();
+        assert!(decided.len() == 1 && decided[0].starts_with("retry w"), "{decided:?}");
+    }
+}
+
 /// The end of a later attempt is known, and only the breaker keeps the committed attempt. If its
 /// cluster ran it after a reconnect, the job would start again after its end.
 #[test]
