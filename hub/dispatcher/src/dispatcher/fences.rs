@@ -61,12 +61,8 @@ impl Dispatcher {
     pub(super) fn reliable_policy(&self, cluster: &Name, entry: &TrackedWorkload) -> LossPolicy {
         let known = self.clusters.get(cluster);
         let unable = known.is_some_and(|known| known.not_ready_since.is_some());
-        let changed = match entry.facts.on_disconnect {
-            Some(_) => entry.has_new_policy,
-            None => entry.has_new_policy || known.is_some_and(|known| known.has_new_policy),
-        };
-        let fence =
-            entry.remotes.get(cluster).map(|remote| remote.fence).filter(|fence| fence.attempt > 0);
+        let remote = entry.remotes.get(cluster);
+        let fence = remote.map(|remote| remote.fence).filter(|fence| fence.attempt > 0);
         match (self.policy(cluster, &entry.facts), fence) {
             (LossPolicy::Fence { .. }, _) if unable => LossPolicy::Hold,
             (LossPolicy::Fence { after }, Some(fence)) => {
@@ -74,10 +70,22 @@ impl Dispatcher {
                     after: after.max(delivered),
                 })
             }
-            (LossPolicy::Fence { .. }, None) if changed => LossPolicy::Hold,
+            (LossPolicy::Fence { .. }, None) if self.may_follow_other_fence(cluster, entry) => {
+                LossPolicy::Hold
+            }
             // Assume that an earlier hub process announced the same fence.
             (policy, _) => policy,
         }
+    }
+
+    /// Whether an agent that runs the workload by an order of an earlier process may follow another
+    /// fence than the configured one: the policy changed since, or the copy was adopted.
+    fn may_follow_other_fence(&self, cluster: &Name, entry: &TrackedWorkload) -> bool {
+        let known = self.clusters.get(cluster);
+        let of_cluster = entry.facts.on_disconnect.is_none();
+        entry.has_new_policy
+            || of_cluster && known.is_some_and(|known| known.has_new_policy)
+            || entry.remotes.get(cluster).is_some_and(|remote| remote.is_adopted)
     }
 
     /// Sends assignments again whose fence changed.
@@ -88,19 +96,26 @@ impl Dispatcher {
         out: &mut Vec<DispatchAction>,
     ) {
         let mut again = Vec::new();
+        let others: Vec<Name> = entry
+            .remotes
+            .keys()
+            .filter(|name| self.may_follow_other_fence(name, entry))
+            .cloned()
+            .collect();
         for (name, remote) in &mut entry.remotes {
             let Some(phase @ (Phase::Run | Phase::Suspend)) = remote.phase else { continue };
             let fence = self.policy(name, &entry.facts).fence();
             let last = &mut remote.fence;
             if last.attempt != remote.attempt {
                 // The assignment in phase `Run` carries the fence, so an agent that runs the job
-                // has received it.
+                // by it has received it.
+                let is_known = remote.was_offered || !others.contains(name);
                 *last = AnnouncedFence {
                     attempt: remote.attempt,
                     announced: fence,
                     announced_at: now,
                     may_be_delivered: true,
-                    delivered: fence,
+                    delivered: fence.filter(|_| is_known),
                 };
             } else if last.announced != fence {
                 let cluster = self.clusters.get(name);

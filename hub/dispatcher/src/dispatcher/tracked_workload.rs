@@ -42,6 +42,10 @@ pub(crate) struct Remote {
     pub(super) stalled_since: Option<UnixMillis>,
     /// When the decision to withdraw the attempt for that may be carried out.
     pub(super) confirmed_at: Option<UnixMillis>,
+    /// This process offered the attempt, so the job starts by its order only.
+    pub(super) was_offered: bool,
+    /// This process adopted the attempt, so its agent may follow a policy that the hub has forgotten.
+    pub(super) is_adopted: bool,
     /// The fence announced with this attempt.
     pub(super) fence: AnnouncedFence,
     /// Attempt, priority and class last sent to the cluster.
@@ -360,6 +364,7 @@ impl TrackedWorkload {
             (remote.stalled_since, remote.confirmed_at) = (None, None);
             remote.reasons.clear();
             remote.lost = false;
+            (remote.was_offered, remote.is_adopted) = (phase == Phase::Reserve, false);
             remote.gate.renew();
         }
         if remote.state == Some(State::Gone) {

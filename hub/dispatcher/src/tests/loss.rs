@@ -1,5 +1,6 @@
 //! Disconnected clusters: policies and fences.
 
+use super::copies::{Copy, adopted};
 use super::*;
 
 #[test]
@@ -289,6 +290,25 @@ fn fence_in_first_assignment_counts_as_delivered() {
     bench.down("a");
     bench.later(71_250);
     assert_eq!(bench.take(), [LOST]);
+}
+
+/// The agent runs the copy by a policy that the hub has forgotten.
+#[test]
+fn fence_of_adopted_copy_counts_only_after_delivery() {
+    let is_given_up = |contact: i64| {
+        let mut bench = Bench::forgetful(&["a"]);
+        bench.rules("a", LossPolicy::Fence { after: 20_000 });
+        bench.tells("a", vec![Copy::of("old", "train")]);
+        bench.applied();
+        bench.written(WriteOutcome::Done, adopted("a", 3));
+        bench.later(contact);
+        bench.down("a");
+        bench.take();
+        bench.later(24 * 3_600_000);
+        !bench.take().is_empty()
+    };
+    assert!(!is_given_up(29_999));
+    assert!(is_given_up(30_000));
 }
 
 #[test]
