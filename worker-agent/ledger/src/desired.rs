@@ -246,9 +246,10 @@ impl DesiredState {
         match self.workloads.get(uid) {
             _ if desired.phase == Phase::Unspecified => false,
             // The hub repeats a tombstone to hear GONE again: the agent reported it before. After
-            // the loss of its store, the hub repeats it with a lower attempt.
+            // the loss of its store, the hub repeats it with a lower attempt. A late write may also
+            // make the hub order an attempt to run that it had removed.
             Some(have) if *have == desired || !have.may_be_replaced_by(&desired) => {
-                have.phase == Phase::Absent && desired.phase == Phase::Absent
+                have.phase == Phase::Absent
             }
             _ => {
                 self.insert(uid, desired);
