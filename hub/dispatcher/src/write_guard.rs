@@ -44,7 +44,7 @@ pub fn is_outdated(write: &WorkloadWrite, age: Duration) -> bool {
 }
 
 /// Decides whether a change of the Workload with this uid is still needed. `charged`: the flavors of
-/// the quota that the API shows. `in_memory`: the engine holds its quota in memory.
+/// its quota in the API, or else in memory. `in_memory`: the engine holds its quota in memory.
 pub fn check(
     write: &WorkloadWrite,
     uid: &str,
@@ -101,8 +101,8 @@ pub fn check(
             Some(name) if name == cluster && at.attempt == *attempt => {
                 WriteDecision::AlreadyApplied
             }
-            // A late write of an earlier leader reserved it.
-            _ if at.reserved && **chosen != *charged => {
+            // An earlier leader's late write may have reserved other flavors.
+            _ if (at.reserved || in_memory) && **chosen != *charged => {
                 WriteDecision::Obsolete("its quota is in other flavors")
             }
             // The API dropped or forgot the attempt.
@@ -266,13 +266,14 @@ mod tests {
         }
         let in_memory = WorkloadState { reserved: false, ..reserved() };
         assert_eq!(
-            check(&commit(false), "w", &in_memory, &FlavorPins::default(), true),
+            check(&commit(false), "w", &in_memory, &charged("spot"), true),
             WriteDecision::Write
         );
     }
 
     #[rstest::rstest]
     #[case::no_cluster(None, reserved())]
+    #[case::in_memory(None, WorkloadState { reserved: false, ..reserved() })]
     #[case::adopts(Some("w"), on("west", 1))]
     fn commit_needs_quota_for_which_it_was_decided(
         #[case] adopts: Option<&str>,

@@ -196,8 +196,9 @@ impl PendingWrite {
 
     fn plan(&self, ctx: &Context, current: &Workload) -> WritePlan {
         let view = WorkloadView::of(current, &|check| is_dispatching(&ctx.stores, check));
-        let charged = charged(current, None);
-        match check(&self.what, &self.uid, &view.state, &charged, self.reservation.is_some()) {
+        let held = self.reservation.as_ref().map(|reservation| &reservation.admission);
+        let flavors = charged(current, held);
+        match check(&self.what, &self.uid, &view.state, &flavors, held.is_some()) {
             WriteDecision::Write => self.edit(ctx, current),
             WriteDecision::ClearClusterFirst => {
                 let mut edit = ctx.edit(current);

@@ -16,8 +16,10 @@ use crate::state::{Event, World, WriteJob, WriteReply};
 use crate::time::{LATE, Ms};
 
 /// Whether the object's state allows the write.
-fn look(write: &WorkloadWrite, facts: &WorkloadFacts, memory: bool) -> WriteDecision {
-    check(write, &facts.uid, &facts.state, &facts.charged, memory)
+fn look(job: &WriteJob) -> WriteDecision {
+    let WorkloadFacts { uid, state, charged, .. } = &job.base;
+    let charged = if state.reserved { charged } else { &job.charged };
+    check(&job.write, uid, state, charged, job.memory)
 }
 
 /// Applies a write to the status.
@@ -101,7 +103,7 @@ impl World {
 
     fn try_write(&mut self, job: WriteJob) {
         let (hub, boot, epoch) = (job.hub, job.boot, job.epoch);
-        let outcome = match look(&job.write, &job.base, job.memory) {
+        let outcome = match look(&job) {
             WriteDecision::AlreadyApplied => WriteOutcome::Done,
             WriteDecision::Obsolete(_) => WriteOutcome::Superseded,
             WriteDecision::Write | WriteDecision::ClearClusterFirst

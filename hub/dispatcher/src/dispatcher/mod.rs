@@ -187,12 +187,12 @@ impl Dispatcher {
                     .or_insert_with(|| TrackedWorkload::new(facts.clone()));
                 let charged = facts.charged.clone();
                 entry.take(facts);
-                // The Workload may have changed since the engine charged it.
-                entry.facts.charged = charged;
                 if !entry.facts.state.reserved
                     && entry.facts.state.cluster.is_none()
                     && !entry.facts.state.finished
                 {
+                    // The Workload may have changed since the engine charged it.
+                    entry.facts.charged = charged;
                     entry.reservation = Some(reserved);
                     entry.last_recorded = None;
                 }

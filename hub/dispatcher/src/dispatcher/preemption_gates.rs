@@ -7,8 +7,8 @@
 //!
 //! # Guarantee
 //! The timeout lies between two openings for one workload, unless the first copy is gone or its
-//! gate was closed. An earlier hub process may have opened a gate, so this holds from the start of
-//! the process until all clusters are connected and have reported.
+//! gate was closed. An earlier hub process may have opened a gate. Until all clusters are connected
+//! and have reported, the timeout counts from the start of this process.
 
 use super::Dispatcher;
 use super::cluster_state::ClusterState;
@@ -105,13 +105,14 @@ impl Dispatcher {
     /// When another gate may be opened for the workload.
     fn may_open_at(&self, entry: &TrackedWorkload, timeout: i64) -> UnixMillis {
         let last = entry.remotes.values().filter_map(|remote| remote.gate.last_opened()).max();
-        // Clusters report the gates that an earlier process opened. A report about a workload that
-        // had no quota then is forgotten when its cluster disconnects.
-        let untold = |name: &Name| {
-            let told = |known: &ClusterState| known.has_synced && known.has_listed_all;
-            self.clusters.get(name).is_some_and(|known| known.exists && !told(known))
+        // Clusters report the gates that an earlier process opened. The loss of a cluster drops its
+        // reports about workloads without quota.
+        let may_have_open_gate = |name: &Name| {
+            let reported = |known: &ClusterState| known.has_synced && known.has_listed_all;
+            self.clusters.get(name).is_some_and(|known| known.exists && !reported(known))
         };
-        let before = self.configured_clusters(entry).iter().any(untold).then_some(self.started);
+        let before =
+            self.configured_clusters(entry).iter().any(may_have_open_gate).then_some(self.started);
         last.max(before).map_or(UnixMillis::MIN, |at| at.saturating_add(timeout))
     }
 }

@@ -329,6 +329,46 @@ fn reservation_of_an_older_version_brings_its_charge() {
     assert_eq!(bench.dispatcher.entries["w"].facts.charged, charge("default"));
 }
 
+/// An earlier leader's late write reserved quota in other flavors.
+#[rstest::rstest]
+#[case::other_flavors(Some("spot"))]
+#[case::no_flavors(None)]
+fn quota_in_the_api_is_the_charge(#[case] shown: Option<&str>) {
+    let shown = shown.map(charge).unwrap_or_default();
+    let held = WorkloadFacts { charged: shown.clone(), version: 7, ..facts("w") };
+    let held = held.with(|it| it.reserved = true);
+    let mut bench = bench();
+    bench.apply(rules(false, &[(None, "spot", "default")]));
+    bench.apply(DispatchEvent::WorkloadChanged(held));
+    bench.reserve(WorkloadFacts { version: 6, ..charged("w", "default") });
+    assert_eq!(bench.dispatcher.entries["w"].facts.charged, shown);
+}
+
+#[test]
+fn commit_for_another_charge_is_decided_again() {
+    let mut bench = bench();
+    bench.apply(rules(false, &[(Some("b"), "spot", "default")]));
+    bench.reserve(charged("w", "default"));
+    let flavors = Some(charge("default"));
+    bench.observed("a", Observation { flavors, ..observation("w", 1, State::Reserved) });
+    assert_eq!(bench.take(), ["Reserve w/1 on a", "commit w/1 on a"]);
+    let held = WorkloadFacts { version: 7, ..charged("w", "spot") };
+    bench.written(WriteOutcome::Superseded, held.with(|it| it.reserved = true));
+    bench.later(100);
+    assert_eq!(bench.take(), ["Absent w/1 on a", "Reserve w/1 on b"]);
+    let observation = observation("w", 1, State::Reserved);
+    let event = DispatchEvent::Observed { cluster: "b".into(), observation };
+    let actions = bench.dispatcher.apply(event, bench.now);
+    let flavors = |action: &DispatchAction| match action {
+        DispatchAction::Write { write, .. } => match &**write {
+            WorkloadWrite::Commit { charged, .. } => Some(charged.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    assert_eq!(actions.iter().find_map(flavors), Some(charge("spot")));
+}
+
 /// The cluster reports the copy to a new leader, which already knows the workload.
 #[rstest::rstest]
 #[case::stock_kueue(false)]

@@ -196,10 +196,10 @@ fn open_gate_of_earlier_attempt_counts_until_later_reported() {
 
 #[test]
 fn restart_opens_no_gate_before_inventories_or_timeout() {
-    for (case, tells, leaves, at) in [
-        ("all have told", true, false, 0),
+    for (case, reports, leaves, at) in [
+        ("all have reported", true, false, 0),
         ("one is silent", false, false, TIMEOUT),
-        ("one has told, and is disconnected", true, true, TIMEOUT),
+        ("one has reported, and is disconnected", true, true, TIMEOUT),
     ] {
         let settings = DispatcherSettings {
             mode: DispatchMode::AllAtOnce,
@@ -216,7 +216,7 @@ fn restart_opens_no_gate_before_inventories_or_timeout() {
             bench.rules(cluster, LossPolicy::Hold);
         }
         bench.connect("a", &[]);
-        if tells {
+        if reports {
             bench.connect("b", &[]);
         }
         if leaves {
@@ -226,7 +226,7 @@ fn restart_opens_no_gate_before_inventories_or_timeout() {
             nominated: vec!["a".into(), "b".into()],
             ..facts("w").with(|it| it.reserved = true)
         }));
-        if !tells || leaves {
+        if !reports || leaves {
             bench.written(
                 WriteOutcome::Done,
                 WorkloadFacts {
