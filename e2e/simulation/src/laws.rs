@@ -358,7 +358,9 @@ impl World {
             let elsewhere = !object.committed.is_empty()
                 && object.committed.iter().all(|(cluster, _)| *cluster != 0);
             let took = object.finished_at.unwrap_or(self.now) - workload.at;
-            if elsewhere && took > workload.runs + USUAL {
+            // An open offer waits while its cluster keeps taking others.
+            let waited = object.first_progressed.saturating_sub(workload.at);
+            if elsewhere && took > workload.runs + waited + USUAL {
                 let what = format!(
                     "w{index} took {took} ms for {} ms of work on a healthy cluster",
                     workload.runs

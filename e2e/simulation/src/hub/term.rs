@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use switchyard_dispatcher::{
     BreakerLimits, DispatchAction, DispatchEvent, Dispatcher, DispatcherSettings, LiveSessions,
-    Name, Observation, ObservationCache, Phase, PinRules, Uid, WorkloadFacts, WorkloadWrite,
+    Name, Observation, ObservationCache, Phase, PinRules, State, Uid, WorkloadFacts, WorkloadWrite,
     WriteOutcome, WriteResult, is_terminal,
 };
 use switchyard_flags::simulate::Mutation;
@@ -426,12 +426,22 @@ impl World {
         }
         let known = term.dispatcher.knows(&uid);
         let observation = term.told.record(&term.dispatcher, &key, told);
+        let takes = matches!(observation.state, State::Reserved | State::Running);
+        if cluster == 0 && (takes || is_terminal(observation.state)) {
+            self.note_first_progressed();
+        }
         if self.mutated(Mutation::AckBeforeWritten) && is_terminal(observation.state) {
             self.port(hub, cluster).persisted(&observation.uid, observation.attempt);
         }
         self.dispatch(hub, DispatchEvent::Observed { cluster: key.clone(), observation });
         if let Some(term) = self.hubs[hub].term.as_mut().filter(|_| !known) {
             term.told.prune(&term.dispatcher, &key, &uid);
+        }
+    }
+
+    fn note_first_progressed(&mut self) {
+        for object in self.api.objects.values_mut().filter(|it| it.committed.is_empty()) {
+            object.first_progressed = self.now;
         }
     }
 

@@ -68,6 +68,7 @@ impl World {
             stuck_moves: 0,
             committed: Vec::new(),
             commit_decided: 0,
+            first_progressed: 0,
             losses: BTreeSet::from([self.plan.workloads[index].loss]),
             changed: 0,
             ended: Vec::new(),
