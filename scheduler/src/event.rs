@@ -70,8 +70,8 @@ pub enum Event {
         key: WorkloadKey,
     },
     /// The caller could not apply a `Reserve` decision. The engine takes the reservation back and
-    /// queues the workload again. Ignored unless the workload has the reservation of this cycle, and
-    /// no event has confirmed it: the refusal may come late.
+    /// queues the workload again. Counts only while the reservation of this cycle is unconfirmed,
+    /// because a refusal may come late.
     AdmissionRefused {
         key: WorkloadKey,
         /// The cycle that decided it. `None` in recordings of earlier releases: any.

@@ -224,6 +224,8 @@ pub(crate) struct Stage {
     pub(crate) engine: Engine,
     pub(crate) now: Time,
     workloads: BTreeMap<String, Workload>,
+    /// The cycle of each workload's last reservation.
+    cycles: BTreeMap<String, u64>,
 }
 
 impl Stage {
@@ -241,7 +243,12 @@ impl Stage {
     }
 
     pub(crate) fn around(engine: Engine) -> Self {
-        let mut stage = Self { engine, now: Time::from_secs(1000), workloads: BTreeMap::new() };
+        let mut stage = Self {
+            engine,
+            now: Time::from_secs(1000),
+            workloads: BTreeMap::new(),
+            cycles: BTreeMap::new(),
+        };
         stage.namespace("ns", &[]);
         for name in ["default", "spot"] {
             stage.apply(Event::ResourceFlavor(flavor(name)));
@@ -291,22 +298,33 @@ impl Stage {
 
     pub(crate) fn refuse(&mut self, name: &str, reason: RefusedReason) {
         let key = self.workloads[name].key.clone();
-        self.apply(Event::AdmissionRefused { key, cycle: None, reason });
+        let cycle = self.cycles.get(name).copied();
+        self.apply(Event::AdmissionRefused { key, cycle, reason });
     }
 
     pub(crate) fn wait(&mut self, secs: u64) {
         self.now = self.now.plus(Duration::from_secs(secs));
     }
 
+    fn decide(&mut self) -> Vec<Decision> {
+        let decisions = self.engine.cycle(self.now).decisions;
+        for decision in &decisions {
+            if let Decision::Reserve { key, cycle, .. } = decision {
+                self.cycles.insert(key.name.to_string(), *cycle);
+            }
+        }
+        decisions
+    }
+
     /// Runs one cycle and renders its decisions.
     pub(crate) fn cycle(&mut self) -> Vec<String> {
-        self.engine.cycle(self.now).decisions.iter().map(describe).collect()
+        self.decide().iter().map(describe).collect()
     }
 
     /// Runs one cycle, confirms its reservations, and returns the admitted workloads.
     pub(crate) fn admit(&mut self) -> Vec<String> {
         let mut names = Vec::new();
-        for decision in self.engine.cycle(self.now).decisions {
+        for decision in self.decide() {
             if let Decision::Reserve { key, admission, .. } = decision {
                 let (name, now) = (key.name.to_string(), self.now);
                 self.change(&name, |workload| {

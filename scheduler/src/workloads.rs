@@ -88,7 +88,7 @@ pub(crate) struct QuotaReservation {
     pub(crate) places: Vec<DomainUsage>,
     /// An event of the workload shows the reservation.
     pub(crate) confirmed: bool,
-    /// The cycle that decided it. `None` once confirmed.
+    /// The cycle that decided it. `None` once confirmed, and in recordings of earlier releases.
     #[cfg_attr(feature = "record", serde(default, skip_serializing_if = "Option::is_none"))]
     pub(crate) cycle: Option<u64>,
     pub(crate) since: Time,

@@ -63,7 +63,7 @@ enum PendingWrite {
     Reserve(Box<Reserve>),
     Pending { uid: Name, reason: Reason, requests: Vec<PodSetRequests> },
     Preempt(Box<Preempt>),
-    Migrate { uid: Name, to_uid: Name, overtook: Option<u64> },
+    Migrate { uid: Name, to_uid: Name, unwritten_cycle: Option<u64> },
     Reassign { uid: Name, admission: v1beta2::Admission },
     Evict { uid: Name, nodes: Vec<Name> },
 }
@@ -76,7 +76,7 @@ struct Preempt {
     preemptor: Preemptor,
     /// The cycle of the reservation that it ends, if that was not written yet when the engine
     /// decided.
-    overtook: Option<u64>,
+    unwritten_cycle: Option<u64>,
 }
 
 /// The workload that preempts. Fields are empty if unknown.
@@ -104,10 +104,10 @@ struct Reserve {
 
 impl PendingWrite {
     /// The cycle of the unwritten reservation that it ends. None if it cannot end one.
-    fn overtook_mut(&mut self) -> Option<&mut Option<u64>> {
+    fn unwritten_cycle_mut(&mut self) -> Option<&mut Option<u64>> {
         match self {
-            Self::Preempt(preempt) => Some(&mut preempt.overtook),
-            Self::Migrate { overtook, .. } => Some(overtook),
+            Self::Preempt(preempt) => Some(&mut preempt.unwritten_cycle),
+            Self::Migrate { unwritten_cycle, .. } => Some(unwritten_cycle),
             Self::Reserve(_)
             | Self::Pending { .. }
             | Self::Reassign { .. }
@@ -127,10 +127,12 @@ struct PendingWrites {
 impl PendingWrites {
     fn insert(&mut self, key: Key, number: u64, mut job: PendingWrite) {
         self.reserves += usize::from(matches!(job, PendingWrite::Reserve(_)));
-        if let Some(overtook) = job.overtook_mut() {
-            *overtook = self.by_key.get_mut(&key).and_then(|(_, earlier)| match earlier {
+        if let Some(unwritten_cycle) = job.unwritten_cycle_mut() {
+            *unwritten_cycle = self.by_key.get_mut(&key).and_then(|(_, earlier)| match earlier {
                 PendingWrite::Reserve(reserve) => Some(reserve.cycle),
-                earlier => earlier.overtook_mut().and_then(|overtook| *overtook),
+                earlier => {
+                    earlier.unwritten_cycle_mut().and_then(|unwritten_cycle| *unwritten_cycle)
+                }
             });
         }
         let old = self.by_key.insert(key, (number, job));
@@ -143,6 +145,12 @@ impl PendingWrites {
             let old = self.by_key.remove(key);
             self.uncount(old.as_ref());
         }
+    }
+
+    /// Forgets the decisions that a reservation replaces which is not written here.
+    fn forget(&mut self, key: &Key) {
+        let old = self.by_key.remove(key);
+        self.uncount(old.as_ref());
     }
 
     fn uncount(&mut self, old: Option<&(u64, PendingWrite)>) {
@@ -216,9 +224,8 @@ impl Admitter {
                     let admission = self.written(&admission);
                     let checks = checks.iter().map(ToString::to_string).collect();
                     let replaces = replaces.map(|(key, uid)| (object_key(&key), uid));
-                    let generation = None;
                     let reserve =
-                        Reserve { uid, cycle, generation, admission, checks, note, replaces };
+                        Reserve { uid, cycle, generation: None, admission, checks, note, replaces };
                     self.reserve(&key, reserve, wall_time(waited_since));
                 }
                 Decision::Pending { key, uid, reason, requests } => {
@@ -234,8 +241,10 @@ impl Admitter {
                 Decision::Evict { key, uid, nodes } => {
                     self.add(object_key(&key), PendingWrite::Evict { uid, nodes })
                 }
-                Decision::Migrate { key, uid, to_uid } => self
-                    .add(object_key(&key), PendingWrite::Migrate { uid, to_uid, overtook: None }),
+                Decision::Migrate { key, uid, to_uid } => self.add(
+                    object_key(&key),
+                    PendingWrite::Migrate { uid, to_uid, unwritten_cycle: None },
+                ),
                 Decision::Preempt {
                     key,
                     uid,
@@ -251,7 +260,8 @@ impl Admitter {
                         &preemptor,
                         [&preemptor_path, &preemptee_path],
                     );
-                    let preempt = Preempt { uid, reason, message, preemptor, overtook: None };
+                    let preempt =
+                        Preempt { uid, reason, message, preemptor, unwritten_cycle: None };
                     self.add(object_key(&key), PendingWrite::Preempt(Box::new(preempt)));
                 }
             }
@@ -304,6 +314,7 @@ impl Admitter {
                 note: reserve.note.clone(),
             };
             if placement.reserved(reservation) {
+                self.pending_writes.lock().forget(&object);
                 return;
             }
         }
@@ -418,13 +429,13 @@ mod tests {
             reason: "InClusterQueue",
             message,
             preemptor,
-            overtook: None,
+            unwritten_cycle: None,
         };
         PendingWrite::Preempt(Box::new(preempt))
     }
 
     fn migrate() -> PendingWrite {
-        PendingWrite::Migrate { uid: "u".into(), to_uid: "v".into(), overtook: None }
+        PendingWrite::Migrate { uid: "u".into(), to_uid: "v".into(), unwritten_cycle: None }
     }
 
     #[rstest::rstest]
@@ -443,6 +454,6 @@ mod tests {
         }
         assert_eq!(writes.reserves, 0);
         let (_, last) = writes.by_key.get_mut(&key).expect("the last decision stays");
-        assert_eq!(last.overtook_mut().expect("it may end a reservation"), &expected);
+        assert_eq!(last.unwritten_cycle_mut().expect("it may end a reservation"), &expected);
     }
 }

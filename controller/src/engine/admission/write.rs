@@ -60,10 +60,12 @@ impl Admitter {
                 Some(current) => self.evict_from_nodes(&key, &current, &nodes).await,
                 None => Outcome::Done,
             },
-            PendingWrite::Migrate { uid, to_uid, overtook } => match self.current(&key, &uid) {
-                Some(current) => self.migrate(&key, &current, &to_uid, overtook).await,
-                None => Outcome::Done,
-            },
+            PendingWrite::Migrate { uid, to_uid, unwritten_cycle } => {
+                match self.current(&key, &uid) {
+                    Some(current) => self.migrate(&key, &current, &to_uid, unwritten_cycle).await,
+                    None => Outcome::Done,
+                }
+            }
         };
         if outcome == Outcome::Done {
             self.pending_writes.lock().remove(&key, number);
@@ -176,14 +178,8 @@ impl Admitter {
     #[tracing::instrument(name = "preemption", skip_all, fields(workload = %key))]
     async fn preempt(&self, key: &Key, current: &Workload, preempt: &Preempt) -> Outcome {
         let Some(cluster_queue) = workload::admitted_by(current).map(str::to_owned) else {
-            if let Some(cycle) = preempt.overtook {
-                // Nothing was written yet, so there is nothing to evict. The engine takes the quota
-                // back.
-                let message = "preempted before its reservation was written";
-                self.refuse(workload_key(key), cycle, message);
-            } else if let Some(placement) = &self.placement {
-                placement.withdraw(key, &preempt.uid);
-            }
+            let message = "preempted before its reservation was written";
+            self.end_unwritten(key, &preempt.uid, preempt.unwritten_cycle, message);
             return Outcome::Done;
         };
         if workload::is_evicted(current) || workload::is_finished(current) {
@@ -198,6 +194,16 @@ impl Admitter {
         .await
     }
 
+    /// Ends a reservation that the API does not show, so that there is nothing to evict. The engine
+    /// takes the quota back.
+    fn end_unwritten(&self, key: &Key, uid: &str, cycle: Option<u64>, message: &str) {
+        if let Some(cycle) = cycle {
+            self.refuse(workload_key(key), cycle, message);
+        } else if let Some(placement) = &self.placement {
+            placement.withdraw(key, uid);
+        }
+    }
+
     /// Evicts a variant that another one on a better flavor replaces.
     #[tracing::instrument(name = "migration", skip_all, fields(workload = %key))]
     async fn migrate(
@@ -205,15 +211,12 @@ impl Admitter {
         key: &Key,
         current: &Workload,
         to_uid: &str,
-        overtook: Option<u64>,
+        unwritten_cycle: Option<u64>,
     ) -> Outcome {
         let Some(cluster_queue) = workload::admitted_by(current).map(str::to_owned) else {
-            if let Some(cycle) = overtook {
-                // Nothing was written yet, so there is nothing to evict. The engine takes the quota
-                // back.
-                let message = "a variant on a better flavor is given quota";
-                self.refuse(workload_key(key), cycle, message);
-            }
+            let uid = current.metadata.uid.as_deref().unwrap_or_default();
+            let message = "a variant on a better flavor is given quota";
+            self.end_unwritten(key, uid, unwritten_cycle, message);
             return Outcome::Done;
         };
         if workload::is_evicted(current) || workload::is_finished(current) {
