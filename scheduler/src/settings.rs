@@ -104,6 +104,11 @@ pub struct EngineGates {
     /// v0.19.2 decides otherwise.
     #[cfg_attr(feature = "record", serde(default))]
     pub release_failed_preemptors: bool,
+    /// `AdmitIntoReleasedQuotaOnly`, Switchyard's own gate: the quota of a victim is free once its
+    /// eviction has ended, and not from the cycle that preempts it. Off by default, because v0.19.2
+    /// decides otherwise.
+    #[cfg_attr(feature = "record", serde(default, skip_serializing_if = "std::ops::Not::not"))]
+    pub released_quota_only: bool,
     /// `AdmissionFairSharingAnchorAtQuotaReservation` of Kueue 0.20: reserved quota counts as usage
     /// of its LocalQueue, not only the quota of admitted workloads. Off by default, because v0.19.2
     /// decides otherwise.
@@ -147,6 +152,7 @@ impl Default for EngineGates {
             prioritize_preemptors: false,
             timestamp_buffer: false,
             release_failed_preemptors: false,
+            released_quota_only: false,
             usage_from_reservation: false,
         }
     }

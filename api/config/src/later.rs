@@ -51,6 +51,11 @@ const GATES: &[(&str, LaterEffect, &str)] = &[
         "use of LocalQueues counts from reservation where it is on, else from admission",
     ),
     (
+        "AdmitIntoReleasedQuotaOnly",
+        Switch,
+        "a gate of Switchyard's: quota of a preempted workload is free once its eviction has ended",
+    ),
+    (
         "BestEffortFIFOReleaseFailedPreemptors",
         Switch,
         "a gate of Switchyard's: a preemptor that fails later is not the head of its queue any more",

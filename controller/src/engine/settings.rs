@@ -44,6 +44,7 @@ pub(crate) fn engine_settings(config: &Configuration) -> EngineSettings {
             prioritize_preemptors: config.enabled("PrioritizePreemptorWorkloads"),
             timestamp_buffer: config.enabled("SchedulerTimestampPreemptionBuffer"),
             release_failed_preemptors: config.enabled("BestEffortFIFOReleaseFailedPreemptors"),
+            released_quota_only: config.enabled("AdmitIntoReleasedQuotaOnly"),
             usage_from_reservation: config.enabled("AdmissionFairSharingAnchorAtQuotaReservation"),
         },
     }
@@ -119,7 +120,7 @@ mod tests {
                      FlavorFungibilityPreserveScanProgress: false, FairSharingPreemptWithinNominal: false, \
                      FairSharingPrioritizeNonBorrowing: false, PrioritizePreemptorWorkloads: true, \
                      SchedulerTimestampPreemptionBuffer: true, BestEffortFIFOReleaseFailedPreemptors: true, \
-                     AdmissionFairSharingAnchorAtQuotaReservation: true}";
+                     AdmissionFairSharingAnchorAtQuotaReservation: true, AdmitIntoReleasedQuotaOnly: true}";
         let config = load(&format!("{file}{gates}\n")).unwrap();
         let settings = engine_settings(&config);
         assert_eq!(settings.quota_check, engine::QuotaCheckStrategy::BlockUndeclared);
@@ -132,6 +133,7 @@ mod tests {
             prioritize_preemptors: true,
             timestamp_buffer: true,
             release_failed_preemptors: true,
+            released_quota_only: true,
             usage_from_reservation: true,
         };
         assert_eq!(settings.gates, switched);

@@ -90,7 +90,9 @@ fn objects(bed: &Bed, tree: &Tree) -> Vec<serde_json::Value> {
 fn usage_is_what_admitted_workloads_hold_at_every_moment() {
     fixture::run(async {
         let (seed, mut random) = random::seeded_by("USAGE_SEED");
-        let bed = Bed::new("usage").await;
+        // Without this gate, as in Kueue, workloads may get quota that victims still hold.
+        let bed =
+            Bed::configured("usage", "featureGates: {AdmitIntoReleasedQuotaOnly: true}").await;
         let tree = tree();
         let doors: Vec<String> = tree.queues().map(|node| node.name.clone()).collect();
         bed.set_up(objects(&bed, &tree), &doors.iter().map(String::as_str).collect::<Vec<_>>())

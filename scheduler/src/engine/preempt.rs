@@ -3,11 +3,14 @@
 use super::Engine;
 use super::cycle::{CycleProgress, Postponed};
 use super::nominate::CycleEntry;
+use super::simulated_removals::shift_all;
+use crate::flavor_resource::FlavorResource;
+use crate::flavors::{AssignmentMode, has_capacity};
 use crate::ids::WorkloadId;
 use crate::preemption::{Target, path};
 use crate::queue::RequeueReason;
 use crate::workloads::WorkloadEntry;
-use crate::{Decision, Reason};
+use crate::{Amount, Decision, Reason};
 
 impl Engine {
     /// Removes the targets from the simulated usage and from the candidates of later entries.
@@ -29,6 +32,43 @@ impl Engine {
         progress.removals.add(self.root_of(entry.cq), &self.usage_of(new.iter().copied()));
         for id in new {
             self.set_preemptable(id, false);
+        }
+    }
+
+    /// Whether an entry that preempts nobody fits while the victims of the cycle hold their quota and
+    /// their topology domains. Kueue takes these for free at once, so two such entries can get the
+    /// same quota. Preemptors are no obstacle: they wait, too.
+    pub(super) fn fits_beside_victims(
+        &mut self,
+        entry: &CycleEntry,
+        progress: &CycleProgress,
+    ) -> bool {
+        let waits = entry.assignment.fitness == AssignmentMode::Fit
+            && entry.again.is_none()
+            && !progress.preempted.is_empty();
+        if !self.settings.gates.released_quota_only || !waits {
+            return true;
+        }
+        let own = self.usage_of(entry.replaced.into_iter());
+        shift_all(&mut self.tree, &own, -1);
+        self.shift_claims(progress, -1);
+        let free = |(fr, amount): &(FlavorResource, Amount)| {
+            self.tree.available(entry.cq, *fr).max(Amount::ZERO) >= *amount
+        };
+        let fits = entry.assignment.usage.iter().all(free)
+            && (entry.places.is_empty() || has_capacity(&self.forest, &entry.places, &[]));
+        self.shift_claims(progress, 1);
+        shift_all(&mut self.tree, &own, 1);
+        fits
+    }
+
+    /// Adds the claims of the cycle (1) or removes them (-1).
+    fn shift_claims(&mut self, progress: &CycleProgress, sign: i8) {
+        for (node, fr, amount) in &progress.claims {
+            self.tree.shift(*node, *fr, i128::from(amount.get()) * i128::from(sign));
+        }
+        for place in &progress.domain_claims {
+            self.forest.simulate(place, sign.into());
         }
     }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use switchyard_scheduler::{
     Admission, AdmissionCheck, AdmissionFairSharing, Amount, ClusterQueue, ClusterQueueView,
-    Cohort, Decision, Engine, EngineSettings, Event, LocalQueue, LocalQueueKey, LocalQueueView,
-    Name, PreemptionSettings, QueueingStrategy, RefusedReason, ResourceFlavor, Time, Workload,
-    WorkloadKey, record,
+    Cohort, Decision, Engine, EngineGates, EngineSettings, Event, LocalQueue, LocalQueueKey,
+    LocalQueueView, Name, PreemptionSettings, QueueingStrategy, RefusedReason, ResourceFlavor,
+    Time, Workload, WorkloadKey, record,
 };
 
 use crate::oracle::QuotaOracle;
@@ -40,6 +40,8 @@ pub(crate) struct World {
     pub(crate) workloads: BTreeMap<WorkloadKey, Workload>,
     /// Decided reservations without an answer.
     pub(crate) open: BTreeMap<WorkloadKey, (u64, Admission)>,
+    /// The last refusal of each workload since its last reservation.
+    refusals: BTreeMap<WorkloadKey, Event>,
     /// Victims that still have their quota.
     pub(crate) issued: BTreeSet<WorkloadKey>,
     /// `issued` at the time of the last step's decisions.
@@ -82,8 +84,13 @@ fn check(name: &Name, active: bool) -> Event {
 
 impl World {
     pub(crate) fn new(kind: EngineKind) -> Self {
+        Self::with_gates(kind, EngineGates::default())
+    }
+
+    pub(crate) fn with_gates(kind: EngineKind, gates: EngineGates) -> Self {
         let settings = EngineSettings {
             fair_sharing: matches!(kind, EngineKind::Fair),
+            gates,
             ..EngineSettings::default()
         };
         Self {
@@ -112,6 +119,7 @@ impl World {
             checks: BTreeMap::new(),
             workloads: BTreeMap::new(),
             open: BTreeMap::new(),
+            refusals: BTreeMap::new(),
             issued: BTreeSet::new(),
             victims_at_decision: BTreeSet::new(),
             undispatched: BTreeMap::new(),
@@ -315,6 +323,12 @@ impl World {
                 | Decision::Evict { .. } => {}
             }
         }
+        // A refusal that comes late, or twice, must not end the next reservation.
+        for refusal in
+            admitted.iter().filter_map(|key| self.refusals.remove(key)).collect::<Vec<_>>()
+        {
+            self.apply(refusal);
+        }
         self.victims_at_decision.clone_from(&self.issued);
         for (key, answer) in admitted.iter().zip(answers.iter().cycle()) {
             self.answer(key, *answer);
@@ -384,7 +398,9 @@ impl World {
             }
         };
         self.open.remove(key);
-        self.apply(Event::AdmissionRefused { key: key.clone(), cycle: Some(cycle), reason });
+        let refusal = Event::AdmissionRefused { key: key.clone(), cycle: Some(cycle), reason };
+        self.refusals.insert(key.clone(), refusal.clone());
+        self.apply(refusal);
     }
 
     pub(crate) fn delete_all_workloads(&mut self) {

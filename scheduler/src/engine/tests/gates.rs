@@ -15,6 +15,7 @@ const ON: EngineGates = EngineGates {
     prioritize_preemptors: true,
     timestamp_buffer: true,
     release_failed_preemptors: true,
+    released_quota_only: true,
     usage_from_reservation: true,
 };
 
@@ -185,6 +186,32 @@ fn scheduler_timestamp_preemption_buffer() {
         let told = stage.cycle().iter().any(|text| text.starts_with("preempt running"));
         assert_eq!(told, goes, "{newer_by} s, {timestamp_buffer}");
     }
+}
+
+/// `victim` holds 3 of 4 CPUs. A preemptor needs 2 of them, and two workloads 1 each: one more than
+/// is free.
+#[test]
+fn quota_of_victims_is_free_once_they_have_left() {
+    let play = |released_quota_only: bool| {
+        let mut stage = stage(EngineGates { released_quota_only, ..EngineGates::default() });
+        for (name, nominal) in [("owner", 2), ("lender", 2), ("x", 0), ("y", 0)] {
+            stage.apply(Event::LocalQueue(lq(name, name)));
+            stage.queue(reclaiming(cq(name).cohort("all").quota("default", "cpu", nominal)));
+        }
+        stage.submit(wl("victim").queue("lender").request("cpu", 3));
+        stage.admit();
+        stage.submit(wl("preemptor").queue("owner").request("cpu", 2));
+        stage.submit(wl("a").queue("x").request("cpu", 1));
+        stage.submit(wl("b").queue("y").request("cpu", 1));
+        let first = stage.admit();
+        let held = ["owner", "lender", "x", "y"].map(|queue| stage.reserved(queue)).iter().sum();
+        stage.evict("victim");
+        let next = stage.admit();
+        (first, held, next)
+    };
+    let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(play(false), (names(&["a", "b"]), 5, names(&["preemptor"])), "as in Kueue");
+    assert_eq!(play(true), (names(&["a"]), 4, names(&["preemptor", "b"])));
 }
 
 /// A queue whose preemptor `new` preempts `running`.
