@@ -35,8 +35,8 @@ impl Engine {
         }
     }
 
-    /// Whether an entry that preempts nobody fits while the victims of the cycle hold their quota and
-    /// their topology domains. Kueue takes these for free at once, so two such entries can get the
+    /// Whether an entry without victims fits while the victims of the cycle hold their quota and
+    /// topology domains. Kueue takes these for free at once, so that two such entries may get the
     /// same quota. Preemptors are no obstacle: they wait, too.
     pub(super) fn fits_beside_victims(
         &mut self,

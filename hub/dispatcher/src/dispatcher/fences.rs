@@ -78,8 +78,8 @@ impl Dispatcher {
         }
     }
 
-    /// Whether an agent that runs the workload by an order of an earlier process may follow another
-    /// fence than the configured one: the policy changed since, or the copy was adopted.
+    /// Whether an agent that runs the workload may follow another fence than the configured one,
+    /// because an earlier process ordered it: the policy changed since, or the copy was adopted.
     fn may_follow_other_fence(&self, cluster: &Name, entry: &TrackedWorkload) -> bool {
         let known = self.clusters.get(cluster);
         let of_cluster = entry.facts.on_disconnect.is_none();
