@@ -32,6 +32,18 @@ pub enum WriteError {
     Serialize(#[from] serde_json::Error),
 }
 
+impl WriteError {
+    /// Whether the server surely has not performed the write, and will not.
+    #[must_use]
+    pub fn is_definite(&self) -> bool {
+        match self {
+            Self::NotLeading | Self::Conflict | Self::Gone | Self::Serialize(_) => true,
+            Self::Api(kube::Error::Api(status)) => (400..500).contains(&status.code),
+            Self::Api(_) => false,
+        }
+    }
+}
+
 impl From<kube::Error> for WriteError {
     fn from(error: kube::Error) -> Self {
         match error {

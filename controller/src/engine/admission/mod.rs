@@ -13,6 +13,7 @@ mod build;
 mod reasons;
 mod reassignment;
 mod replaced;
+mod reserve;
 mod write;
 
 use std::{

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use switchyard_api::{conditions::reasons::finished, v1beta2::Workload};
 
-use super::{build, write::CONFLICTS};
+use super::{build, reserve::CONFLICTS};
 use crate::{
     context::{Context, patch_status},
     workload,

@@ -14,9 +14,7 @@ use switchyard_api::{
 };
 use tokio::time::Instant;
 
-use super::{
-    Admitter, PendingWrite, Preempt, Reserve, announce, build, reasons, replaced::end_replaced,
-};
+use super::{Admitter, PendingWrite, Preempt, build, reasons};
 use crate::{
     context::patch_status,
     engine::convert::{self, workload_key},
@@ -25,8 +23,6 @@ use crate::{
 use switchyard_platform::write::WriteError;
 use switchyard_platform::{store::Key, work_queue::Outcome};
 
-/// A reservation with this many conflicts is given back. The next cycle decides again.
-pub(super) const CONFLICTS: u32 = 4;
 /// Upper bound in milliseconds of the measured duration of a reason's write.
 const SLOWEST_REASON: u64 = 1000;
 
@@ -74,56 +70,12 @@ impl Admitter {
         outcome
     }
 
-    fn current(&self, key: &Key, uid: &str) -> Option<Arc<Workload>> {
+    pub(super) fn current(&self, key: &Key, uid: &str) -> Option<Arc<Workload>> {
         self.ctx
             .stores
             .workloads
             .by_key(key)
             .filter(|workload| workload.metadata.uid.as_deref() == Some(uid))
-    }
-
-    #[tracing::instrument(name = "admission", skip_all, fields(workload = %key))]
-    async fn write_reservation(&self, key: &Key, reserve: &Reserve) {
-        let refusal = match self.try_reserve(key, reserve).await {
-            Ok((before, after)) => {
-                announce(&self.ctx, &before, &after, &reserve.note);
-                if let Some((old, uid)) = &reserve.replaces {
-                    end_replaced(&self.ctx, old, uid, &after).await;
-                }
-                return;
-            }
-            Err(refusal) => refusal,
-        };
-        tracing::info!(workload = %key, reason = refusal, "reservation given back");
-        self.refuse(workload_key(key), reserve.cycle, &refusal);
-    }
-
-    async fn try_reserve(
-        &self,
-        key: &Key,
-        reserve: &Reserve,
-    ) -> Result<(Arc<Workload>, Workload), String> {
-        for attempt in 0..CONFLICTS {
-            let current = self.current(key, &reserve.uid).ok_or("the workload is gone")?;
-            if current.metadata.generation != reserve.generation {
-                return Err("the workload changed while it was looked at".into());
-            }
-            if !self.ctx.is_admissible(&current) || current.metadata.deletion_timestamp.is_some() {
-                return Err("the workload cannot be admitted any more".into());
-            }
-            let edit = self.ctx.edit_of_quota(&current);
-            let edit = build::reservation_status(edit, reserve.admission.clone(), &reserve.checks);
-            match patch_status(&self.ctx, &current, &edit.status, "admission").await {
-                Ok(Some(after)) => return Ok((current, after)),
-                Ok(None) => return Err("the workload has this reservation already".into()),
-                Err(WriteError::Conflict) => {
-                    // The store is behind. The watch brings the newer version within milliseconds.
-                    tokio::time::sleep(Duration::from_millis(5 << attempt)).await;
-                }
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-        Err(WriteError::Conflict.to_string())
     }
 
     async fn write_pending(
