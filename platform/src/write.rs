@@ -38,10 +38,19 @@ impl WriteError {
     pub fn is_definite(&self) -> bool {
         match self {
             Self::NotLeading | Self::Conflict | Self::Gone | Self::Serialize(_) => true,
-            Self::Api(kube::Error::Api(status)) => (400..500).contains(&status.code),
+            Self::Api(error @ kube::Error::Api(status)) => {
+                (400..500).contains(&status.code) || is_too_large(error)
+            }
             Self::Api(_) => false,
         }
     }
+}
+
+/// Whether the object is too large for etcd, or for its client in the API server: a 500.
+#[must_use]
+pub fn is_too_large(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    ["request is too large", "larger than max"].iter().any(|text| status.message.contains(text))
 }
 
 impl From<kube::Error> for WriteError {

@@ -8,15 +8,28 @@ use std::{sync::Arc, time::Duration};
 use kube::Api;
 use switchyard_api::v1beta2::Workload;
 use switchyard_platform::{api_call::with_deadline, store::Key, write::WriteError};
+use tokio::time::Instant;
 
 use super::{Admitter, Reserve, announce, build, replaced::end_replaced};
 use crate::{context::patch_status, engine::convert::workload_key, workload};
 
 /// A reservation with this many conflicts is given back. The next cycle decides again.
 pub(super) const CONFLICTS: u32 = 4;
+/// Requests without an answer. After these the workload is only read.
+const MAX_UNANSWERED: u32 = 3;
+/// The API server gives up on a request after 60 s.
+const SETTLED_AFTER: Duration = Duration::from_secs(70);
 /// First and longest pause before the workload is read after a write without an answer.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Requests that may have taken effect, or may still.
+struct Unanswered {
+    /// The workload that they change.
+    base: Arc<Workload>,
+    requests: u32,
+    last: Instant,
+}
 
 impl Admitter {
     #[tracing::instrument(name = "admission", skip_all, fields(workload = %key))]
@@ -41,19 +54,25 @@ impl Admitter {
         key: &Key,
         reserve: &Reserve,
     ) -> Result<(Arc<Workload>, Arc<Workload>), String> {
-        let (mut conflicts, mut unanswered, mut pause) = (0, None, FIRST_PAUSE);
+        let (mut conflicts, mut unanswered, mut pause) = (0, None::<Unanswered>, FIRST_PAUSE);
         loop {
             let current = self.current(key, &reserve.uid).ok_or("the workload is gone")?;
-            if let Some(before) = &unanswered
-                && workload::has_reservation(&current)
-            {
-                return Ok((Arc::clone(before), current));
+            if let Some(unanswered) = &unanswered {
+                if workload::has_reservation(&current) {
+                    return Ok((unanswered.base.clone(), current));
+                }
+                // A request only takes effect over the version that it names.
+                if current.metadata.resource_version != unanswered.base.metadata.resource_version {
+                    return Err("the workload changed while it was written".into());
+                }
+                if unanswered.requests >= MAX_UNANSWERED {
+                    if unanswered.last.elapsed() >= SETTLED_AFTER {
+                        return Err("the API server did not perform the write".into());
+                    }
+                    self.read_again(key, &mut pause).await?;
+                    continue;
+                }
             }
-            if conflicts >= CONFLICTS {
-                return Err(WriteError::Conflict.to_string());
-            }
-            // Any change raised the version, so that an unanswered request can no longer take
-            // effect.
             if current.metadata.generation != reserve.generation {
                 return Err("the workload changed while it was looked at".into());
             }
@@ -65,20 +84,26 @@ impl Admitter {
             match patch_status(&self.ctx, &current, &edit.status, "admission").await {
                 Ok(Some(after)) => return Ok((current, Arc::new(after))),
                 Ok(None) => return Err("the workload has this reservation already".into()),
-                Err(WriteError::Conflict) => {
-                    conflicts += 1;
-                    if unanswered.is_some() {
-                        self.read_again(key, &mut pause).await?;
-                    } else {
-                        // The store is behind. The watch brings the newer version within
-                        // milliseconds.
-                        tokio::time::sleep(Duration::from_millis(5 << (conflicts - 1))).await;
-                    }
+                Err(error @ (WriteError::Gone | WriteError::NotLeading)) => {
+                    return Err(error.to_string());
                 }
-                Err(error) if error.is_definite() => return Err(error.to_string()),
+                Err(WriteError::Conflict) if unanswered.is_none() => {
+                    conflicts += 1;
+                    if conflicts == CONFLICTS {
+                        return Err(WriteError::Conflict.to_string());
+                    }
+                    // The store is behind. The watch brings the newer version within milliseconds.
+                    tokio::time::sleep(Duration::from_millis(5 << (conflicts - 1))).await;
+                }
+                // Once a request has no answer, the answer to another one does not settle it.
+                Err(error) if unanswered.is_none() && error.is_definite() => {
+                    return Err(error.to_string());
+                }
                 Err(error) => {
-                    tracing::warn!(workload = %key, %error, "no answer to a reservation");
-                    unanswered.get_or_insert(current);
+                    tracing::warn!(workload = %key, %error, "a reservation may be written or not");
+                    let requests = unanswered.as_ref().map_or(0, |it| it.requests) + 1;
+                    let base = unanswered.map_or(current, |it| it.base);
+                    unanswered = Some(Unanswered { base, requests, last: Instant::now() });
                     self.read_again(key, &mut pause).await?;
                 }
             }
@@ -119,6 +144,9 @@ mod tests {
 
     use super::*;
     use crate::{engine::inbox::Inbox, fixtures};
+
+    /// Reads until a write without an answer counts as not performed.
+    const READS: usize = 20;
 
     /// An answer to a request. None: the connection breaks.
     type Answer = Option<(u16, Value)>;
@@ -190,6 +218,7 @@ mod tests {
     #[case::it_took_effect(vec![None], vec![shows("2", true)])]
     #[case::it_did_not(vec![None, shows("2", true)], vec![shows("1", false)])]
     #[case::it_took_effect_late(vec![None, fails(409)], vec![shows("1", false), shows("2", true)])]
+    #[case::next_request_is_refused(vec![None, fails(429)], vec![shows("1", false), shows("2", true)])]
     #[case::server_is_away(vec![fails(504)], vec![None, fails(500), shows("2", true)])]
     #[tokio::test(start_paused = true)]
     async fn quota_of_unanswered_write_is_kept(
@@ -203,6 +232,8 @@ mod tests {
     #[case::refused(vec![fails(403)], vec![])]
     #[case::conflicts(vec![fails(409); 4], vec![])]
     #[case::deleted_meanwhile(vec![None], vec![fails(404)])]
+    #[case::took_effect_and_was_undone(vec![None], vec![shows("3", false)])]
+    #[case::fails_for_ever(vec![fails(500); 3], vec![shows("1", false); READS])]
     #[tokio::test(start_paused = true)]
     async fn quota_without_a_reservation_is_given_back(
         #[case] patches: Vec<Answer>,

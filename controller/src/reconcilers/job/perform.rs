@@ -23,7 +23,7 @@ use crate::{
     stores::JobStore,
     workload::{self, admitted_by, condition, has_reservation, is_admitted, is_finished},
 };
-use switchyard_platform::write::WriteError;
+use switchyard_platform::write::{WriteError, is_too_large};
 use switchyard_platform::{
     api_call::with_deadline, clock::since, events::EventType, object::Object,
 };
@@ -71,14 +71,10 @@ impl From<WriteError> for PerformError {
 
 /// The server's message if it will refuse the same request again.
 ///
-/// The codes are 400, 413 and 422. An object that is too large for etcd, or for its client in the
-/// API server, comes as 500. 403 and 404 (of a namespace) may pass.
+/// The codes are 400, 413 and 422. 403 and 404 (of a namespace) may pass.
 fn refusal(error: &kube::Error) -> Option<String> {
     let kube::Error::Api(status) = error else { return None };
-    let too_large = ["request is too large", "larger than max"]
-        .iter()
-        .any(|text| status.message.contains(text));
-    if too_large {
+    if is_too_large(error) {
         return Some(format!(
             "it is too large to be stored, make the job smaller: {}",
             status.message
