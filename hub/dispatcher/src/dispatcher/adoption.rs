@@ -129,9 +129,6 @@ impl Dispatcher {
         out: &mut Vec<DispatchAction>,
     ) {
         if entry.pending_write.is_none() && self.may_write(entry, now) {
-            if let Some(remote) = entry.remotes.get_mut(&cluster) {
-                remote.is_adopted = true;
-            }
             entry.start_commit(cluster, attempt, Some(cluster_uid), out);
         }
     }

@@ -78,14 +78,16 @@ impl Dispatcher {
         }
     }
 
-    /// Whether an agent that runs the workload may follow another fence than the configured one,
-    /// because an earlier process ordered it: the policy changed since, or the copy was adopted.
+    /// Whether an agent may run the workload by an order of an earlier process with another fence:
+    /// the policy changed since, or the copy is older than the hub's store.
     fn may_follow_other_fence(&self, cluster: &Name, entry: &TrackedWorkload) -> bool {
         let known = self.clusters.get(cluster);
         let of_cluster = entry.facts.on_disconnect.is_none();
+        let forgotten = self.settings.forgotten_until();
+        let origin = entry.remotes.get(cluster).and_then(|remote| remote.origin.as_ref());
         entry.has_new_policy
             || of_cluster && known.is_some_and(|known| known.has_new_policy)
-            || entry.remotes.get(cluster).is_some_and(|remote| remote.is_adopted)
+            || origin.is_some_and(|origin| Some(origin.created) < forgotten)
     }
 
     /// Sends assignments again whose fence changed.
@@ -96,7 +98,7 @@ impl Dispatcher {
         out: &mut Vec<DispatchAction>,
     ) {
         let mut again = Vec::new();
-        let others: Vec<Name> = entry
+        let unsure: Vec<Name> = entry
             .remotes
             .keys()
             .filter(|name| self.may_follow_other_fence(name, entry))
@@ -109,7 +111,7 @@ impl Dispatcher {
             if last.attempt != remote.attempt {
                 // The assignment in phase `Run` carries the fence, so an agent that runs the job
                 // by it has received it.
-                let is_known = remote.was_offered || !others.contains(name);
+                let is_known = remote.was_offered || !unsure.contains(name);
                 *last = AnnouncedFence {
                     attempt: remote.attempt,
                     announced: fence,

@@ -75,7 +75,7 @@ impl TrackedWorkload {
     }
 
     /// Whether the committed attempt is gone because its cluster reports that a later one is. An
-    /// agent never goes back to an earlier attempt.
+    /// agent with that tombstone does not go back to an earlier attempt.
     pub(super) fn is_committed_gone(&self, cluster: &Name, observation: &Observation) -> bool {
         let committed = self.facts.state.attempt;
         let stays =

@@ -42,10 +42,8 @@ pub(crate) struct Remote {
     pub(super) stalled_since: Option<UnixMillis>,
     /// When the decision to withdraw the attempt for that may be carried out.
     pub(super) confirmed_at: Option<UnixMillis>,
-    /// This process offered the attempt, so the job starts by its order only.
+    /// This process offered the attempt, so no earlier order can have started the job.
     pub(super) was_offered: bool,
-    /// This process adopted the attempt, so its agent may follow a policy that the hub has forgotten.
-    pub(super) is_adopted: bool,
     /// The fence announced with this attempt.
     pub(super) fence: AnnouncedFence,
     /// Attempt, priority and class last sent to the cluster.
@@ -364,7 +362,7 @@ impl TrackedWorkload {
             (remote.stalled_since, remote.confirmed_at) = (None, None);
             remote.reasons.clear();
             remote.lost = false;
-            (remote.was_offered, remote.is_adopted) = (phase == Phase::Reserve, false);
+            remote.was_offered = phase == Phase::Reserve;
             remote.gate.renew();
         }
         if remote.state == Some(State::Gone) {

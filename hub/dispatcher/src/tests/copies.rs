@@ -55,6 +55,10 @@ impl Copy {
 impl Bench {
     /// A hub whose store begins now. No cluster has reported.
     pub(super) fn forgetful(clusters: &[&str]) -> Self {
+        Self::forgetful_under(LossPolicy::Hold, clusters)
+    }
+
+    pub(super) fn forgetful_under(policy: LossPolicy, clusters: &[&str]) -> Self {
         let settings = DispatcherSettings {
             store_loss: Some(StoreLoss::new(START, START, START)),
             ..DispatcherSettings::default()
@@ -64,7 +68,7 @@ impl Bench {
         let names = clusters.iter().map(|name| Name::from(*name)).collect();
         bench.apply(DispatchEvent::CheckConfigured { name: "mk".into(), clusters: names });
         for cluster in clusters {
-            bench.rules(cluster, LossPolicy::Hold);
+            bench.rules(cluster, policy);
         }
         bench
     }

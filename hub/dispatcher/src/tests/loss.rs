@@ -296,8 +296,7 @@ fn fence_in_first_assignment_counts_as_delivered() {
 #[test]
 fn fence_of_adopted_copy_counts_only_after_delivery() {
     let is_given_up = |contact: i64| {
-        let mut bench = Bench::forgetful(&["a"]);
-        bench.rules("a", LossPolicy::Fence { after: 20_000 });
+        let mut bench = Bench::forgetful_under(LossPolicy::Fence { after: 20_000 }, &["a"]);
         bench.tells("a", vec![Copy::of("old", "train")]);
         bench.applied();
         bench.written(WriteOutcome::Done, adopted("a", 3));
