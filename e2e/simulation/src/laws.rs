@@ -16,6 +16,9 @@ use crate::violation::Law;
 /// the wait for a silent cluster, and shorter than its detection.
 const USUAL: Ms = 8_000;
 
+/// The longest time for which an offer waits because its cluster keeps taking other workloads.
+const LONGEST_TURN: Ms = 30_000;
+
 /// Within this time after the last fault, clusters know the users' changes.
 const CHANGES_KNOWN_WITHIN: Ms = 60_000;
 
@@ -359,7 +362,7 @@ impl World {
                 && object.committed.iter().all(|(cluster, _)| *cluster != 0);
             let took = object.finished_at.unwrap_or(self.now) - workload.at;
             // An open offer waits while its cluster keeps taking others.
-            let waited = object.first_progressed.saturating_sub(workload.at);
+            let waited = object.first_progressed.saturating_sub(workload.at).min(LONGEST_TURN);
             if elsewhere && took > workload.runs + waited + USUAL {
                 let what = format!(
                     "w{index} took {took} ms for {} ms of work on a healthy cluster",

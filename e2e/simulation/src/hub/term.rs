@@ -11,6 +11,7 @@ use switchyard_dispatcher::{
 use switchyard_flags::simulate::Mutation;
 use switchyard_hub::cluster_channel::ClusterChannel;
 use switchyard_hub::dispatcher_task::{assignment, with_flavor_pins, with_preemption_gate};
+use switchyard_ledger::ObjectKind;
 use switchyard_proto::v1::Payload;
 
 use crate::names::{CHECK, name, number};
@@ -440,8 +441,12 @@ impl World {
     }
 
     fn note_first_progressed(&mut self) {
-        for object in self.api.objects.values_mut().filter(|it| it.committed.is_empty()) {
-            object.first_progressed = self.now;
+        let offered = &self.clusters[0].objects;
+        for (uid, object) in &mut self.api.objects {
+            let is_open = offered.contains_key(&(ObjectKind::Workload, number(uid)));
+            if is_open && object.committed.is_empty() {
+                object.first_progressed = self.now;
+            }
         }
     }
 

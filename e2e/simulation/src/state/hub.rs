@@ -39,7 +39,7 @@ pub(crate) struct Object {
     pub(crate) committed: Vec<(usize, u64)>,
     /// When a hub decided on the last of them.
     pub(crate) commit_decided: Ms,
-    /// When the first cluster last took another workload while this one looked for a cluster.
+    /// When the first cluster last took another workload while it had this one's open offer.
     pub(crate) first_progressed: Ms,
     /// Every policy that it ever had.
     pub(crate) losses: BTreeSet<Option<LossPolicy>>,
