@@ -226,15 +226,13 @@ impl Engine {
             self.forget_unpreserved_scan(entry.id);
             return Err((RequeueReason::FailedAfterNomination, Reason::VictimsTaken));
         }
-        if !self.fits(entry, progress) || !self.has_capacity(entry, progress) {
+        if !self.fits(entry, progress)
+            || !self.has_capacity(entry, progress)
+            || !self.fits_beside_victims(entry, progress)
+        {
             self.reserve_for_preemptor(entry, progress);
             self.forget_unpreserved_scan(entry.id);
             return Err((RequeueReason::FailedAfterNomination, Reason::Overtaken));
-        }
-        if !self.fits_beside_victims(entry, progress) {
-            self.forget_scan(entry.id);
-            self.claim(entry, progress);
-            return Err((RequeueReason::PendingPreemption, Reason::VictimsLeaving));
         }
         self.note_targets(entry, progress);
         if entry.assignment.fitness == AssignmentMode::Preempt {

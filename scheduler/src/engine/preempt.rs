@@ -37,7 +37,7 @@ impl Engine {
 
     /// Whether an entry without victims fits while the victims of the cycle hold their quota and
     /// topology domains. Kueue takes these for free at once, so that two such entries may get the
-    /// same quota. Preemptors are no obstacle: they wait, too.
+    /// same quota. The claims of preemptors are no obstacle: they get quota later.
     pub(super) fn fits_beside_victims(
         &mut self,
         entry: &CycleEntry,

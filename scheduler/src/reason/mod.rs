@@ -43,8 +43,6 @@ pub enum Reason {
     Migrating,
     /// Its victims are evicted for another workload, and it fits once they are gone.
     VictimsShared,
-    /// It fits once the victims of others have left. Gate `AdmitIntoReleasedQuotaOnly`.
-    VictimsLeaving,
     /// Its victims are evicted for another workload.
     VictimsTaken,
     /// Another workload of the cycle took the quota that it needed.

@@ -15,10 +15,9 @@ impl Reason {
         match self {
             Self::NoFit { kind, .. } => kind.condition_reason(),
             Self::NoCandidates { .. } | Self::VictimsTaken | Self::Overtaken => "WaitingForQuota",
-            Self::Preempting { .. }
-            | Self::VictimsShared
-            | Self::VictimsLeaving
-            | Self::Migrating => "WaitingForPreemptedWorkloads",
+            Self::Preempting { .. } | Self::VictimsShared | Self::Migrating => {
+                "WaitingForPreemptedWorkloads"
+            }
             Self::PreemptionGated => "AdmissionGated",
             Self::WaitingForPodsReady => "WaitingForPodsReady",
             Self::ClusterQueueInactive { .. } | Self::LocalQueueInactive { .. } => "Suspended",
@@ -60,9 +59,6 @@ impl Reason {
                 "Workload has overlapping preemption targets with another workload, but will fit \
                                     after these preemptions complete"
                     .to_owned()
-            }
-            Self::VictimsLeaving => {
-                "Workload fits once workloads that others preempt have left".to_owned()
             }
             Self::VictimsTaken => {
                 "Workload has overlapping preemption targets with another workload".to_owned()

@@ -73,7 +73,6 @@ fn causes_are_sorted_within_ordered_pod_sets() {
 fn reasons_beyond_quota_render() {
     let queue = || LocalQueueKey::new("team-a", "jobs");
     insta::assert_snapshot!(rendered(&Reason::PreemptionGated), @"AdmissionGated: Workload requires preemption, but it's gated");
-    insta::assert_snapshot!(rendered(&Reason::VictimsLeaving), @"WaitingForPreemptedWorkloads: Workload fits once workloads that others preempt have left");
     insta::assert_snapshot!(rendered(&Reason::VictimsShared), @"WaitingForPreemptedWorkloads: Workload has overlapping preemption targets with another workload, but will fit after these preemptions complete");
     insta::assert_snapshot!(rendered(&Reason::VictimsTaken), @"WaitingForQuota: Workload has overlapping preemption targets with another workload");
     insta::assert_snapshot!(rendered(&Reason::Overtaken), @"WaitingForQuota: Workload no longer fits after processing another workload");
