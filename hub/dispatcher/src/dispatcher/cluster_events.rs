@@ -91,7 +91,7 @@ impl Dispatcher {
         cluster.opened_at_event = self.events;
         // Workloads given up there may still run until the cluster reports otherwise.
         self.change_on(name, |remote| remote.lost = false);
-        self.resend_fence(name);
+        self.open_session_of_copies(name);
         self.update_breaker(out);
         self.mark_on(name);
         self.scan_waiting(name, false, now, out);

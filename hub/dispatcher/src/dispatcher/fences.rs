@@ -136,9 +136,12 @@ impl Dispatcher {
         );
     }
 
-    /// A session began: it delivers the current assignments with their fences.
-    pub(super) fn resend_fence(&mut self, name: &Name) {
-        self.change_on(name, |remote| remote.fence.may_be_delivered = true);
+    /// A session began: it delivers the current assignments with their fences and gates.
+    pub(super) fn open_session_of_copies(&mut self, name: &Name) {
+        self.change_on(name, |remote| {
+            remote.fence.may_be_delivered = true;
+            remote.gate.open_session();
+        });
     }
 
     /// A session ends: mark the fences that it surely delivered. Whether pods are ready is unknown

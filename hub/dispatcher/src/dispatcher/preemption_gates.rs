@@ -21,7 +21,8 @@ pub(super) struct CopyGate {
     /// Whether the copy has a gate.
     pub(super) exists: bool,
     opened: Option<UnixMillis>,
-    /// Whether the cluster reported it open. If it later reports it closed, an eviction closed it.
+    /// Whether the cluster reported it open in this session. If it then reports it closed, an
+    /// eviction closed it.
     confirmed: bool,
     blocked: Option<UnixMillis>,
     /// When the gate of an earlier attempt was opened. The earlier copy may exist until the cluster
@@ -46,6 +47,12 @@ impl CopyGate {
             None if self.confirmed => (self.opened, self.confirmed) = (None, false),
             None => {}
         }
+    }
+
+    /// A session begins. An agent that restarted may have lost a request to open the gate that its
+    /// reports counted as done, and repeats it.
+    pub(super) fn open_session(&mut self) {
+        self.confirmed = false;
     }
 
     /// The copy is gone.

@@ -178,6 +178,20 @@ fn gate_closed_by_cluster_lets_next_one_open() {
     assert_eq!((bench.take(), bench.open()), (vec!["Reserve w/1 on b".to_owned()], vec!["b"]));
 }
 
+/// The agent reported a gate as open that it was about to open, and restarted before.
+#[test]
+fn gate_reported_closed_by_a_new_session_stays_open() {
+    let mut bench = Bench::waiting(Some(TIMEOUT));
+    bench.gate("a", None, Some(0));
+    let opened = bench.dispatcher.gate("w", &"a".into()).and_then(|gate| gate.opened);
+    bench.gate("a", opened, None);
+    bench.down("a");
+    bench.apply(DispatchEvent::SessionOpened { name: "a".into() });
+    bench.gate("a", None, Some(0));
+    bench.gate("b", None, Some(500));
+    assert_eq!(bench.open(), ["a"], "the agent opens it again");
+}
+
 #[test]
 fn open_gate_of_earlier_attempt_counts_until_later_reported() {
     let mut bench = Bench::waiting(Some(TIMEOUT));
