@@ -64,7 +64,7 @@ enum PendingWrite {
     Reserve(Box<Reserve>),
     Pending { uid: Name, reason: Reason, requests: Vec<PodSetRequests> },
     Preempt(Box<Preempt>),
-    Migrate { uid: Name, to_uid: Name, unwritten_cycle: Option<u64> },
+    Migrate { uid: Name, to_uid: Name },
     Reassign { uid: Name, admission: v1beta2::Admission },
     Evict { uid: Name, nodes: Vec<Name> },
 }
@@ -75,9 +75,6 @@ struct Preempt {
     reason: &'static str,
     message: String,
     preemptor: Preemptor,
-    /// The cycle of the reservation that it ends, if that was not written yet when the engine
-    /// decided.
-    unwritten_cycle: Option<u64>,
 }
 
 /// The workload that preempts. Fields are empty if unknown.
@@ -103,46 +100,43 @@ struct Reserve {
     replaces: Option<(Key, Name)>,
 }
 
-impl PendingWrite {
-    /// The cycle of the unwritten reservation that it ends. None if it cannot end one.
-    fn unwritten_cycle_mut(&mut self) -> Option<&mut Option<u64>> {
-        match self {
-            Self::Preempt(preempt) => Some(&mut preempt.unwritten_cycle),
-            Self::Migrate { unwritten_cycle, .. } => Some(unwritten_cycle),
-            Self::Reserve(_)
-            | Self::Pending { .. }
-            | Self::Reassign { .. }
-            | Self::Evict { .. } => None,
-        }
-    }
+/// A decision with its number, which tells a newer one from the one that is being written.
+#[derive(Debug, Clone)]
+struct Numbered {
+    number: u64,
+    job: PendingWrite,
+    /// The cycle of the reservation that is not written yet: its own, or the one that it ends.
+    unwritten_cycle: Option<u64>,
 }
 
 /// The unwritten decisions, at most one for each workload.
 #[derive(Debug, Default)]
 struct PendingWrites {
-    // Each has a number, which tells a newer decision from the one that is being written.
-    by_key: BTreeMap<Key, (u64, PendingWrite)>,
+    by_key: BTreeMap<Key, Numbered>,
     reserves: usize,
 }
 
 impl PendingWrites {
-    fn insert(&mut self, key: Key, number: u64, mut job: PendingWrite) {
-        self.reserves += usize::from(matches!(job, PendingWrite::Reserve(_)));
-        if let Some(unwritten_cycle) = job.unwritten_cycle_mut() {
-            *unwritten_cycle = self.by_key.get_mut(&key).and_then(|(_, earlier)| match earlier {
-                PendingWrite::Reserve(reserve) => Some(reserve.cycle),
-                earlier => {
-                    earlier.unwritten_cycle_mut().and_then(|unwritten_cycle| *unwritten_cycle)
-                }
-            });
-        }
-        let old = self.by_key.insert(key, (number, job));
+    fn insert(&mut self, key: Key, number: u64, job: PendingWrite) {
+        let unwritten_cycle = match &job {
+            PendingWrite::Reserve(reserve) => {
+                self.reserves += 1;
+                Some(reserve.cycle)
+            }
+            PendingWrite::Preempt(_) | PendingWrite::Migrate { .. } => {
+                self.by_key.get(&key).and_then(|earlier| earlier.unwritten_cycle)
+            }
+            PendingWrite::Pending { .. }
+            | PendingWrite::Reassign { .. }
+            | PendingWrite::Evict { .. } => None,
+        };
+        let old = self.by_key.insert(key, Numbered { number, job, unwritten_cycle });
         self.uncount(old.as_ref());
     }
 
     fn remove(&mut self, key: &Key, number: u64) {
         // A newer decision has queued the key again, so it stays.
-        if self.by_key.get(key).is_some_and(|(newest, _)| *newest == number) {
+        if self.by_key.get(key).is_some_and(|newest| newest.number == number) {
             let old = self.by_key.remove(key);
             self.uncount(old.as_ref());
         }
@@ -154,8 +148,9 @@ impl PendingWrites {
         self.uncount(old.as_ref());
     }
 
-    fn uncount(&mut self, old: Option<&(u64, PendingWrite)>) {
-        self.reserves -= usize::from(matches!(old, Some((_, PendingWrite::Reserve(_)))));
+    fn uncount(&mut self, old: Option<&Numbered>) {
+        let is_reserve = |old: &Numbered| matches!(old.job, PendingWrite::Reserve(_));
+        self.reserves -= usize::from(old.is_some_and(is_reserve));
     }
 }
 
@@ -242,10 +237,9 @@ impl Admitter {
                 Decision::Evict { key, uid, nodes } => {
                     self.add(object_key(&key), PendingWrite::Evict { uid, nodes })
                 }
-                Decision::Migrate { key, uid, to_uid } => self.add(
-                    object_key(&key),
-                    PendingWrite::Migrate { uid, to_uid, unwritten_cycle: None },
-                ),
+                Decision::Migrate { key, uid, to_uid } => {
+                    self.add(object_key(&key), PendingWrite::Migrate { uid, to_uid })
+                }
                 Decision::Preempt {
                     key,
                     uid,
@@ -261,8 +255,7 @@ impl Admitter {
                         &preemptor,
                         [&preemptor_path, &preemptee_path],
                     );
-                    let preempt =
-                        Preempt { uid, reason, message, preemptor, unwritten_cycle: None };
+                    let preempt = Preempt { uid, reason, message, preemptor };
                     self.add(object_key(&key), PendingWrite::Preempt(Box::new(preempt)));
                 }
             }
@@ -387,8 +380,8 @@ impl Admitter {
     /// message may not change yet causes no pause.
     async fn pass(&self, key: Key) -> Outcome {
         let waits = matches!(
-            self.pending_writes.lock().by_key.get(&key),
-            Some((_, PendingWrite::Pending { .. }))
+            self.pending_writes.lock().by_key.get(&key).map(|it| &it.job),
+            Some(PendingWrite::Pending { .. })
         );
         if waits {
             let takes_turn = self.too_soon(&key).is_none();
@@ -425,18 +418,12 @@ mod tests {
 
     fn preempt() -> PendingWrite {
         let (message, preemptor) = (String::new(), Preemptor::default());
-        let preempt = Preempt {
-            uid: "u".into(),
-            reason: "InClusterQueue",
-            message,
-            preemptor,
-            unwritten_cycle: None,
-        };
+        let preempt = Preempt { uid: "u".into(), reason: "InClusterQueue", message, preemptor };
         PendingWrite::Preempt(Box::new(preempt))
     }
 
     fn migrate() -> PendingWrite {
-        PendingWrite::Migrate { uid: "u".into(), to_uid: "v".into(), unwritten_cycle: None }
+        PendingWrite::Migrate { uid: "u".into(), to_uid: "v".into() }
     }
 
     #[rstest::rstest]
@@ -454,7 +441,7 @@ mod tests {
             writes.insert(key.clone(), number, job);
         }
         assert_eq!(writes.reserves, 0);
-        let (_, last) = writes.by_key.get_mut(&key).expect("the last decision stays");
-        assert_eq!(last.unwritten_cycle_mut().expect("it may end a reservation"), &expected);
+        let last = writes.by_key.get(&key).expect("the last decision stays");
+        assert_eq!(last.unwritten_cycle, expected);
     }
 }

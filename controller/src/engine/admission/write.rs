@@ -14,7 +14,7 @@ use switchyard_api::{
 };
 use tokio::time::Instant;
 
-use super::{Admitter, PendingWrite, Preempt, build, reasons};
+use super::{Admitter, Numbered, PendingWrite, Preempt, build, reasons};
 use crate::{
     context::patch_status,
     engine::convert::{self, workload_key},
@@ -28,7 +28,8 @@ const SLOWEST_REASON: u64 = 1000;
 
 impl Admitter {
     pub(super) async fn write(&self, key: Key) -> Outcome {
-        let Some((number, job)) = self.pending_writes.lock().by_key.get(&key).cloned() else {
+        let pending = self.pending_writes.lock().by_key.get(&key).cloned();
+        let Some(Numbered { number, job, unwritten_cycle }) = pending else {
             return Outcome::Done;
         };
         let outcome = match job {
@@ -45,7 +46,7 @@ impl Admitter {
                 None => Outcome::Done,
             },
             PendingWrite::Preempt(preempt) => match self.current(&key, &preempt.uid) {
-                Some(current) => self.preempt(&key, &current, &preempt).await,
+                Some(current) => self.preempt(&key, &current, &preempt, unwritten_cycle).await,
                 None => Outcome::Done,
             },
             PendingWrite::Reassign { uid, admission } => match self.current(&key, &uid) {
@@ -56,12 +57,10 @@ impl Admitter {
                 Some(current) => self.evict_from_nodes(&key, &current, &nodes).await,
                 None => Outcome::Done,
             },
-            PendingWrite::Migrate { uid, to_uid, unwritten_cycle } => {
-                match self.current(&key, &uid) {
-                    Some(current) => self.migrate(&key, &current, &to_uid, unwritten_cycle).await,
-                    None => Outcome::Done,
-                }
-            }
+            PendingWrite::Migrate { uid, to_uid } => match self.current(&key, &uid) {
+                Some(current) => self.migrate(&key, &current, &to_uid, unwritten_cycle).await,
+                None => Outcome::Done,
+            },
         };
         if outcome == Outcome::Done {
             self.pending_writes.lock().remove(&key, number);
@@ -128,10 +127,16 @@ impl Admitter {
     }
 
     #[tracing::instrument(name = "preemption", skip_all, fields(workload = %key))]
-    async fn preempt(&self, key: &Key, current: &Workload, preempt: &Preempt) -> Outcome {
+    async fn preempt(
+        &self,
+        key: &Key,
+        current: &Workload,
+        preempt: &Preempt,
+        unwritten_cycle: Option<u64>,
+    ) -> Outcome {
         let Some(cluster_queue) = workload::admitted_by(current).map(str::to_owned) else {
             let message = "preempted before its reservation was written";
-            self.end_unwritten(key, &preempt.uid, preempt.unwritten_cycle, message);
+            self.end_unwritten(key, &preempt.uid, unwritten_cycle, message);
             return Outcome::Done;
         };
         if workload::is_evicted(current) || workload::is_finished(current) {
