@@ -61,6 +61,7 @@ impl Dispatcher {
     pub(super) fn reliable_policy(&self, cluster: &Name, entry: &TrackedWorkload) -> LossPolicy {
         let known = self.clusters.get(cluster);
         let unable = known.is_some_and(|known| known.not_ready_since.is_some());
+        let forgotten = self.settings.forgotten_until();
         let remote = entry.remotes.get(cluster);
         let fence = remote.map(|remote| remote.fence).filter(|fence| fence.attempt > 0);
         match (self.policy(cluster, &entry.facts), fence) {
@@ -70,7 +71,10 @@ impl Dispatcher {
                     after: after.max(delivered),
                 })
             }
-            (LossPolicy::Fence { .. }, None) if self.may_follow_other_fence(cluster, entry) => {
+            (LossPolicy::Fence { .. }, None)
+                if self.has_new_policy(cluster, entry.has_new_policy, &entry.facts)
+                    || remote.is_some_and(|remote| remote.predates(forgotten)) =>
+            {
                 LossPolicy::Hold
             }
             // Assume that an earlier hub process announced the same fence.
@@ -78,16 +82,11 @@ impl Dispatcher {
         }
     }
 
-    /// Whether an agent may run the workload by an order of an earlier process with another fence:
-    /// the policy changed since, or the copy is older than the hub's store.
-    fn may_follow_other_fence(&self, cluster: &Name, entry: &TrackedWorkload) -> bool {
-        let known = self.clusters.get(cluster);
-        let of_cluster = entry.facts.on_disconnect.is_none();
-        let forgotten = self.settings.forgotten_until();
-        let origin = entry.remotes.get(cluster).and_then(|remote| remote.origin.as_ref());
-        entry.has_new_policy
-            || of_cluster && known.is_some_and(|known| known.has_new_policy)
-            || origin.is_some_and(|origin| Some(origin.created) < forgotten)
+    /// Whether the workload's policy on the cluster changed in this process. An agent that runs the
+    /// workload by an order of an earlier process may follow another fence then.
+    fn has_new_policy(&self, cluster: &Name, own: bool, facts: &WorkloadFacts) -> bool {
+        let of_cluster = || self.clusters.get(cluster).is_some_and(|known| known.has_new_policy);
+        own || facts.on_disconnect.is_none() && of_cluster()
     }
 
     /// Sends assignments again whose fence changed.
@@ -98,20 +97,17 @@ impl Dispatcher {
         out: &mut Vec<DispatchAction>,
     ) {
         let mut again = Vec::new();
-        let unsure: Vec<Name> = entry
-            .remotes
-            .keys()
-            .filter(|name| self.may_follow_other_fence(name, entry))
-            .cloned()
-            .collect();
+        let forgotten = self.settings.forgotten_until();
         for (name, remote) in &mut entry.remotes {
             let Some(phase @ (Phase::Run | Phase::Suspend)) = remote.phase else { continue };
             let fence = self.policy(name, &entry.facts).fence();
+            let may_differ = self.has_new_policy(name, entry.has_new_policy, &entry.facts)
+                || remote.predates(forgotten);
             let last = &mut remote.fence;
             if last.attempt != remote.attempt {
                 // The assignment in phase `Run` carries the fence, so an agent that runs the job
                 // by it has received it.
-                let is_known = remote.was_offered || !unsure.contains(name);
+                let is_known = remote.was_offered || !may_differ;
                 *last = AnnouncedFence {
                     attempt: remote.attempt,
                     announced: fence,

@@ -135,9 +135,8 @@ impl Dispatcher {
         let configured = self.configured_clusters(entry);
         let (early, forgotten) = (self.in_recovery_window(now), self.settings.forgotten_until());
         let counts = |cluster: &Name, remote: &Remote| {
-            let predates =
-                remote.origin.as_ref().is_some_and(|origin| Some(origin.created) < forgotten);
-            (configured.is_empty() || configured.contains(cluster)) && (early || predates)
+            (configured.is_empty() || configured.contains(cluster))
+                && (early || remote.predates(forgotten))
         };
         let Some((cluster, attempt, state)) = entry.ahead(counts) else { return false };
         entry.spared_on = Some(cluster.clone());

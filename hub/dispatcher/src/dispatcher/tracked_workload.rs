@@ -54,6 +54,12 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
+    /// Whether the cluster reported a copy that may be older than the hub's store, which knows
+    /// everything since `forgotten`.
+    pub(super) fn predates(&self, forgotten: Option<UnixMillis>) -> bool {
+        self.origin.as_ref().is_some_and(|origin| Some(origin.created) < forgotten)
+    }
+
     /// Whether something may run there.
     pub(super) fn may_run(&self) -> bool {
         self.ran.is_some() && !self.lost
