@@ -24,6 +24,16 @@ impl Engine {
         }
     }
 
+    /// Adds the claims of the cycle (1) or removes them (-1).
+    pub(super) fn shift_claims(&mut self, progress: &CycleProgress, sign: i128) {
+        for (node, fr, amount) in &progress.claims {
+            self.tree.shift(*node, *fr, i128::from(amount.get()) * sign);
+        }
+        for place in &progress.domain_claims {
+            self.forest.simulate(place, sign);
+        }
+    }
+
     fn claim_amount(
         &mut self,
         node: NodeId,

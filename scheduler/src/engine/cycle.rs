@@ -121,12 +121,7 @@ impl Engine {
                 skipped.push((entry.id, entry.cq, why));
             }
         }
-        for (node, fr, amount) in progress.claims.drain(..) {
-            self.tree.shift(node, fr, -i128::from(amount.get()));
-        }
-        for place in progress.domain_claims.drain(..) {
-            self.forest.simulate(&place, -1);
-        }
+        self.shift_claims(&progress, -1);
         self.forest.end_cycle();
         let victims = std::mem::take(&mut progress.preempted);
         for id in victims.into_iter().chain(progress.admitted.drain(..)) {
@@ -266,11 +261,8 @@ impl Engine {
             None => &mut self.tree,
         };
         shift_all(tree, &own, -1);
-        let free = |(fr, amount): &(FlavorResource, Amount)| {
-            tree.available(entry.cq, *fr).max(Amount::ZERO) >= *amount
-        };
         // A workload of the second pass already has its quota.
-        let fits = entry.again.is_some() || entry.assignment.usage.iter().all(free);
+        let fits = entry.again.is_some() || entry.fits_in(tree);
         shift_all(tree, &own, 1);
         fits
     }

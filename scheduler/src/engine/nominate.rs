@@ -53,6 +53,14 @@ impl CycleEntry {
     pub(super) fn priority_in(&self, gates: EngineGates) -> i32 {
         if gates.priority_sorting { self.class.priority } else { 0 }
     }
+
+    /// Whether the tree has free quota for its assignment.
+    pub(super) fn fits_in(&self, tree: &QuotaTree) -> bool {
+        let free = |(fr, amount): &(FlavorResource, Amount)| {
+            tree.available(self.cq, *fr).max(Amount::ZERO) >= *amount
+        };
+        self.assignment.usage.iter().all(free)
+    }
 }
 
 /// The inputs of a flavor search, and the tree for its simulations.

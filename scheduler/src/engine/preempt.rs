@@ -4,13 +4,12 @@ use super::Engine;
 use super::cycle::{CycleProgress, Postponed};
 use super::nominate::CycleEntry;
 use super::simulated_removals::shift_all;
-use crate::flavor_resource::FlavorResource;
 use crate::flavors::{AssignmentMode, has_capacity};
 use crate::ids::WorkloadId;
 use crate::preemption::{Target, path};
 use crate::queue::RequeueReason;
 use crate::workloads::WorkloadEntry;
-use crate::{Amount, Decision, Reason};
+use crate::{Decision, Reason};
 
 impl Engine {
     /// Removes the targets from the simulated usage and from the candidates of later entries.
@@ -52,24 +51,11 @@ impl Engine {
         let own = self.usage_of(entry.replaced.into_iter());
         shift_all(&mut self.tree, &own, -1);
         self.shift_claims(progress, -1);
-        let free = |(fr, amount): &(FlavorResource, Amount)| {
-            self.tree.available(entry.cq, *fr).max(Amount::ZERO) >= *amount
-        };
-        let fits = entry.assignment.usage.iter().all(free)
+        let fits = entry.fits_in(&self.tree)
             && (entry.places.is_empty() || has_capacity(&self.forest, &entry.places, &[]));
         self.shift_claims(progress, 1);
         shift_all(&mut self.tree, &own, 1);
         fits
-    }
-
-    /// Adds the claims of the cycle (1) or removes them (-1).
-    fn shift_claims(&mut self, progress: &CycleProgress, sign: i8) {
-        for (node, fr, amount) in &progress.claims {
-            self.tree.shift(*node, *fr, i128::from(amount.get()) * i128::from(sign));
-        }
-        for place in &progress.domain_claims {
-            self.forest.simulate(place, sign.into());
-        }
     }
 
     /// Adds a workload to the preemption candidates, or removes it.

@@ -82,8 +82,8 @@ fn admissions_stay_within_the_quota_tree() {
                 continue;
             }
             admissions.set(admissions.get() + admitted.len());
-            // As in Kueue, quota of a cycle's victims is given away while they still hold it. Victims
-            // of earlier cycles may be victims again.
+            // As in Kueue, a cycle gives the quota of its victims away while they still hold it. Later
+            // cycles may choose the same victims, so the law leaves out each step with victims.
             if !released_quota_only && !world.victims_at_decision.is_empty() {
                 continue;
             }

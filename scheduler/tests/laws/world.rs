@@ -324,10 +324,10 @@ impl World {
             }
         }
         // A refusal that comes late, or twice, must not end the next reservation.
-        for refusal in
-            admitted.iter().filter_map(|key| self.refusals.remove(key)).collect::<Vec<_>>()
-        {
-            self.apply(refusal);
+        for key in &admitted {
+            if let Some(refusal) = self.refusals.remove(key) {
+                self.apply(refusal);
+            }
         }
         self.victims_at_decision.clone_from(&self.issued);
         for (key, answer) in admitted.iter().zip(answers.iter().cycle()) {

@@ -27,8 +27,8 @@ pub(crate) const ENGINE_MUTANTS: &[EngineMutant] = &[
         says: "usage of earlier entries of the cycle is ignored",
         file: "engine/cycle.rs",
         changes: &[(
-            "entry.again.is_some() || entry.assignment.usage.iter().all(free);",
-            "entry.again.is_some() || entry.assignment.usage.iter().all(free) || true;",
+            "entry.again.is_some() || entry.fits_in(tree);",
+            "entry.again.is_some() || entry.fits_in(tree) || true;",
         )],
     },
     EngineMutant {
